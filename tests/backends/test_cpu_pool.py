@@ -37,7 +37,7 @@ from backends.pooling import (
 from cases import CASES
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.pool import layout, plan
-from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Planar, PoolArguments
+from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, PoolArguments, Schedule
 from gradspec.conformance import meaning
 from gradspec.graph.builder import apply
 from gradspec.graph.types import DType, TensorType
@@ -334,7 +334,7 @@ def mean_bins(*outputs: int) -> ops.AvgPool:
 
 def is_plain(b: PoolArguments) -> bool:
     """Windows put together row by row, from taps."""
-    return not any(axis.scans or axis.planar for axis in b.axes)
+    return not any(axis.scans or axis.schedule for axis in b.axes)
 
 
 def scans(b: PoolArguments) -> bool:
@@ -349,17 +349,17 @@ def is_staged(b: PoolArguments) -> bool:
 
 def converts_rows(b: PoolArguments) -> bool:
     """Many rows at once of numbers that are not computed with as they are stored, and not staged."""
-    return b.axes[0].planar == Planar.MANY_ROWS and not b.is_direct and not b.is_staged
+    return b.axes[0].schedule == Schedule.ROWS and not b.is_direct and not b.is_staged
 
 
-def is_turned(b: PoolArguments) -> bool:
+def is_transposed(b: PoolArguments) -> bool:
     """Small planes side by side."""
-    return b.is_turned
+    return b.is_transposed
 
 
 def keeps_rows(b: PoolArguments) -> bool:
     """Small windows whose rows are searched together and kept for the next."""
-    return b.axes[0].planar == Planar.KEPT_ROWS
+    return b.axes[0].schedule == Schedule.WINNER_ROWS
 
 
 def gathers(b: PoolArguments) -> bool:
@@ -369,7 +369,7 @@ def gathers(b: PoolArguments) -> bool:
 
 def joins_pairs(b: PoolArguments) -> bool:
     """Slabs of two axes at once."""
-    return b.axes[0].planar == Planar.PAIRS
+    return b.axes[0].schedule == Schedule.PAIRS
 
 
 def pulls_runs(b: PoolArguments) -> bool:
@@ -449,7 +449,7 @@ MAX_PATHS = [
     ),
     *(
         Path(
-            f"planes of {k} rows", largest((k, 3), (2, 1), 1), (2, 11, 43), lambda b: b.axes[0].planar == Planar.BY_ROW
+            f"planes of {k} rows", largest((k, 3), (2, 1), 1), (2, 11, 43), lambda b: b.axes[0].schedule == Schedule.ROW
         )
         for k in (1, 2, 3, 4, 5, 6)
     ),
@@ -457,14 +457,14 @@ MAX_PATHS = [
         "planes, doubled",
         largest((3, 9), (2, 1), 1),
         (2, 11, 43),
-        lambda b: b.axes[0].planar == Planar.BY_ROW and b.axes[1].scans,
+        lambda b: b.axes[0].schedule == Schedule.ROW and b.axes[1].scans,
     ),
     *(
         Path(
             f"planes of 3 × 3, {pads}",
             largest((3, 3), 1, (1, pads)),
             (3, 9, 37),
-            lambda b: b.axes[0].planar == Planar.MANY_ROWS,
+            lambda b: b.axes[0].schedule == Schedule.ROWS,
         )
         for pads in ((1, 1), (0, 2), (2, 0))
     ),
@@ -473,7 +473,7 @@ MAX_PATHS = [
             f"planes of {k} × {k} by two",
             largest((k, k), 2, ((3, 1), (2, 5))),
             (9, 40),
-            lambda b: b.axes[0].planar == Planar.MANY_ROWS,
+            lambda b: b.axes[0].schedule == Schedule.ROWS,
         )
         for k in (2, 3)
     ),
@@ -485,14 +485,14 @@ MAX_PATHS = [
         "winners in planes of space",
         largest((2, 3, 3), (2, 1, 1), 1),
         (2, 5, 6, 21),
-        lambda b: b.axes[1].planar == Planar.KEPT_ROWS,
+        lambda b: b.axes[1].schedule == Schedule.WINNER_ROWS,
         PUSH,
     ),
     Path(
         "planes of space",
         largest((2, 3, 3), (2, 1, 1), 1),
         (2, 5, 6, 21),
-        lambda b: b.axes[1].planar == Planar.MANY_ROWS and len(b.axes) == 3,
+        lambda b: b.axes[1].schedule == Schedule.ROWS and len(b.axes) == 3,
     ),
     Path("small planes", largest((3, 3), 1, 1), (3, 3, 1, 2), is_plain),
     *(
@@ -500,11 +500,11 @@ MAX_PATHS = [
             f"slabs of {k} × 2 × 2, {pads}",
             largest((k, 2, 2), (k, 2, 2), pads),
             (2, 8, 6, 21),
-            lambda b: b.axes[0].planar == Planar.SLABS,
+            lambda b: b.axes[0].schedule == Schedule.SLABS,
         )
         for k, pads in ((2, 0), (3, 0), (5, 1))
     ),
-    Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].planar == Planar.SLABS),
+    Path("slabs of slabs", largest((2, 2, 2, 3), 3), (5, 6, 4, 9), lambda b: b.axes[1].schedule == Schedule.SLABS),
     *(
         Path(f"slabs of pairs, {cells}", largest((2,) * 4, 2), (2, *cells), joins_pairs)
         for cells in ((4, 6, 8, 10), (5, 6, 8, 34))
@@ -513,7 +513,12 @@ MAX_PATHS = [
         Path(f"slabs of uneven pairs, {cells}", largest((2,) * 4, 2), (2, *cells), lambda b: not joins_pairs(b))
         for cells in ((4, 7, 8, 10), (4, 6, 9, 10), (4, 6, 8, 11))
     ),
-    Path("slabs of slabs of pairs", largest((2,) * 5, 2), (4, 2, 6, 4, 10), lambda b: b.axes[1].planar == Planar.PAIRS),
+    Path(
+        "slabs of slabs of pairs",
+        largest((2,) * 5, 2),
+        (4, 2, 6, 4, 10),
+        lambda b: b.axes[1].schedule == Schedule.PAIRS,
+    ),
     Path("slabs of pairs with an end", largest((2,) * 4, 2, 0, 1, True), (2, 5, 6, 8, 10), joins_pairs),
     Path("tiles on one axis", largest((3,), 1, 1), (5000,), lambda b: b.bands == 2 and b.tile < 2500, PULL),
     Path("tiles of far strides", largest((3,), 9), (2, 19000), lambda b: b.tile * 9 < 19000, PUSH),
@@ -522,7 +527,7 @@ MAX_PATHS = [
         "tiles in planes",
         largest((2, 3), (2, 1), 1),
         (5, 4200),
-        lambda b: b.tile < 4200 and b.axes[0].planar == Planar.BY_ROW,
+        lambda b: b.tile < 4200 and b.axes[0].schedule == Schedule.ROW,
     ),
     Path("tiles doubled", largest((2, 12), 1, 1), (3, 4200), lambda b: b.tile < 4200 and b.axes[1].scans, PULL),
     Path("bands that overlap", largest((13, 3), (2, 3), 6), (1, 257, 30), lambda b: b.bands > 8, PULL),
@@ -536,12 +541,12 @@ MAX_PATHS = [
         PULL,
     ),
     Path("bands of bins", largest_bins(70, 3), (1, 99, 8), lambda b: b.bands > 4 and b.axes[0].kind == BINS, PULL),
-    Path("windows apart", largest((2, 3), (3, 4)), (2, 9, 23), lambda b: b.are_apart, PULL),
+    Path("windows apart", largest((2, 3), (3, 4)), (2, 9, 23), lambda b: b.are_disjoint, PULL),
     *(
-        Path(f"windows side by side in {shape}", largest((2, 2), 2), shape, lambda b: b.writes_cells, PULL)
+        Path(f"windows side by side in {shape}", largest((2, 2), 2), shape, lambda b: b.writes_all_cells, PULL)
         for shape in ((2, 9, 42), (3, 2, 2), (8, 14))
     ),
-    Path("windows that end before the row", largest((2, 2), 2), (2, 9, 43), lambda b: not b.writes_cells, PULL),
+    Path("windows that end before the row", largest((2, 2), 2), (2, 9, 43), lambda b: not b.writes_all_cells, PULL),
     *(
         Path(f"rows that hear of {shape} by {s}, {pads}", largest((3, 3), s, pads), shape, takes, PULL)
         for shape, s, pads, takes in (
@@ -563,7 +568,7 @@ MAX_PATHS = [
         "windows that end below the plane",
         largest((2, 2), 2, ((0, 1), (0, 0))),
         (2, 9, 42),
-        lambda b: not b.writes_cells,
+        lambda b: not b.writes_all_cells,
         PULL,
     ),
     Path(
@@ -636,7 +641,7 @@ MAX_PATHS = [
             f"runs in values, {k} by {s}",
             largest((k, k), s, pads),
             (2, 20, 9, 10),
-            lambda b: b.axes[0].planar == Planar.RUNS,
+            lambda b: b.axes[0].schedule == Schedule.RUNS,
             **ALL_LAST,
         )
         for k, s, pads in ((2, 2, 0), (2, (3, 2), ((1, 0), 1)), (3, 2, 1), (3, (2, 4), ((0, 2), (2, 1))))
@@ -645,7 +650,7 @@ MAX_PATHS = [
         "runs in space",
         largest((2, 3, 3), 2, 1),
         (2, 9, 5, 6, 7),
-        lambda b: b.axes[1].planar == Planar.RUNS,
+        lambda b: b.axes[1].schedule == Schedule.RUNS,
         **ALL_LAST,
     ),
     Path(
@@ -707,9 +712,9 @@ MAX_PATHS = [
         Path(f"many neighbours {k} by {s}", largest(k, s), (8, 130, 5, 6), lambda b: b.inner == 130, PULL, **LAST)
         for k, s in (((3, 2), 1), ((2, 2), 2), ((5, 6), 1))
     ),
-    Path("many planes of bins", largest_bins(7, 5), (256, 14, 14), lambda b: b.is_turned and b.inner == 32, PULL),
+    Path("many planes of bins", largest_bins(7, 5), (256, 14, 14), lambda b: b.is_transposed and b.inner == 32, PULL),
     *(
-        Path(f"planes of bins, {what} of {n}", largest_bins(*bins), (n, *cells), is_turned, job)
+        Path(f"planes of bins, {what} of {n}", largest_bins(*bins), (n, *cells), is_transposed, job)
         for n, what, bins, cells in (
             (4, "planes", (5, 3), (7, 10)),
             (7, "more bins than cells", (9, 5), (4, 3)),
@@ -720,8 +725,8 @@ MAX_PATHS = [
         )
         for job in (VALUE, PUSH, PULL)
     ),
-    Path("few planes of bins", largest_bins(5, 3), (3, 7, 10), lambda b: not b.is_turned, PULL),
-    Path("long bins in rows of planes", largest_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
+    Path("few planes of bins", largest_bins(5, 3), (3, 7, 10), lambda b: not b.is_transposed, PULL),
+    Path("long bins in rows of planes", largest_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].schedule == Schedule.ROW),
     Path("long bins", largest_bins(2), (3, 45), lambda b: b.axes[0].kind == BINS and b.axes[0].kernel > 16),
     Path("bins in pieces", largest_bins(1), (2, 9000), lambda b: b.tile_room < 9000, PULL),
     *(Path(f"whole planes {shape}", largest_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
@@ -750,9 +755,9 @@ MAX_PATHS = [
 AVERAGE_PATHS = [
     Path("sums doubled", mean((13,), 1, 4), (2, 45), scans),
     Path("sums of prefixes", mean((9, 2), 1, 4), (30, 21), scans),
-    Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
+    Path("sums in planes", mean((3, 3), 1, 1), (2, 9, 37), lambda b: b.axes[0].schedule == Schedule.ROWS),
     Path("not direct", mean((3, 2), 1), (2, 9, 21), lambda b: not b.is_direct, dtype=gs.bf16),
-    Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].planar == Planar.SLABS),
+    Path("sums of slabs", mean((2, 2, 2), 2), (2, 8, 6, 21), lambda b: b.axes[0].schedule == Schedule.SLABS),
     Path("sums of slabs of pairs", mean((2,) * 4, 2), (2, 4, 6, 8, 10), joins_pairs),
     *(
         Path(
@@ -766,17 +771,17 @@ AVERAGE_PATHS = [
         )
         for k, s, rows, takes in CONVERTED
     ),
-    Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.MANY_ROWS),
+    Path("sums in planes by two", mean((3, 3), 2, 1), (2, 9, 37), lambda b: b.axes[0].schedule == Schedule.ROWS),
     *(
         Path(
             f"sums in planes of space by {s}",
             mean((2, 3, 3), s, 1),
             (2, 5, 6, 21),
-            lambda b: b.axes[1].planar == Planar.MANY_ROWS,
+            lambda b: b.axes[1].schedule == Schedule.ROWS,
         )
         for s in (1, 2)
     ),
-    Path("sums in rows of planes", mean((5, 2), (2, 1), 1), (2, 9, 37), lambda b: b.axes[0].planar == Planar.BY_ROW),
+    Path("sums in rows of planes", mean((5, 2), (2, 1), 1), (2, 9, 37), lambda b: b.axes[0].schedule == Schedule.ROW),
     Path(
         "sums in bins", mean_bins(5, 3), (2, 7, 10), lambda b: b.axes[0].kind == BINS and b.axes[0].counted is not None
     ),
@@ -787,17 +792,17 @@ AVERAGE_PATHS = [
         lambda b: b.axes[0].kind == BINS and b.axes[0].counted is None,
     ),
     *(
-        Path(f"sums in planes of {bins}", mean_bins(*bins), (n, *cells), is_turned, job)
+        Path(f"sums in planes of {bins}", mean_bins(*bins), (n, *cells), is_transposed, job)
         for n, bins, cells in ((4, (5, 3), (7, 10)), (70, (4, 5), (8, 14)), (9, (5, 4, 2), (2, 9, 5)), (5, (7,), (19,)))
         for job in (VALUE, SPREAD)
     ),
-    Path("sums of few planes", mean_bins(5, 3), (2, 7, 10), lambda b: not b.is_turned),
+    Path("sums of few planes", mean_bins(5, 3), (2, 7, 10), lambda b: not b.is_transposed),
     *(
         Path(f"{dtype} taps of {k} converted as read", mean((k,), s, low), (3, 70), is_plain, dtype=dtype)
         for dtype in (gs.bf16, gs.f16)
         for k, s, low in ((4, 4, 0), (2, 2, 1), (3, 5, 1), (7, 9, 3), (11, 13, 2))
     ),
-    Path("sums in long bins", mean_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].planar == Planar.BY_ROW),
+    Path("sums in long bins", mean_bins(4, 2), (2, 8, 45), lambda b: b.axes[0].schedule == Schedule.ROW),
     *(Path(f"sums of whole planes {shape}", mean_bins(1, 1), shape, lambda b: b.is_whole) for shape in PLANES),
     Path("sums of everything", mean_bins(1, 1), (2, 70, 130), lambda b: len(b.axes) == 1 and b.tile_room < 9100),
     Path("sums side by side", mean((3, 2), (2, 1), 1, cells=True), (2, 70, 6, 7), lambda b: b.blocks == 2, **LAST),
@@ -817,7 +822,7 @@ AVERAGE_PATHS = [
             f"spread of {k} by {s} in rows",
             mean((k, k), s, pads),
             (3, 8, 44),
-            lambda b: b.axes[0].planar == Planar.SPREAD,
+            lambda b: b.axes[0].schedule == Schedule.TRANSPOSE_ROWS,
             SPREAD,
         )
         for k, s, pads in ((2, 2, 0), (2, 2, 1), (3, 2, 1), (4, 2, 1), (4, 4, 0), (3, 3, 1), (2, 3, 0), (5, 3, 2))
@@ -826,7 +831,7 @@ AVERAGE_PATHS = [
         "spread in rows of space",
         mean((2, 2, 2), 2),
         (2, 4, 6, 20),
-        lambda b: b.axes[1].planar == Planar.SPREAD,
+        lambda b: b.axes[1].schedule == Schedule.TRANSPOSE_ROWS,
         SPREAD,
     ),
     Path("spread, doubled", mean((9, 9), 1, 4), (2, 30, 31), lambda b: b.axes[0].scans and b.axes[1].scans, SPREAD),
@@ -868,7 +873,7 @@ AVERAGE_PATHS = [
     Path("spread to single cells", mean_bins(2, 1, 5), (2, 1, 1, 2), lambda b: len(b.axes) == 3, SPREAD),
     Path("spread to everything", mean_bins(1, 1), (2, 70, 40), lambda b: b.is_whole, SPREAD),
     Path("spread to everything, converted", mean_bins(1, 1), (2, 70, 40), lambda b: b.is_whole, SPREAD, gs.bf16),
-    Path("spread to long bins", mean_bins(3, 1), (2, 7, 40), lambda b: not b.is_turned and not b.is_whole, SPREAD),
+    Path("spread to long bins", mean_bins(3, 1), (2, 7, 40), lambda b: not b.is_transposed and not b.is_whole, SPREAD),
     Path("spread in tiles", mean((3,), 2, 1), (5000,), lambda b: b.tile < 2500, SPREAD),
     Path("spread in bands", mean((7, 2), 2, 1, cells=True), (1, 150, 9), lambda b: b.bands > 4, SPREAD),
     Path(
@@ -902,7 +907,7 @@ AVERAGE_PATHS = [
             f"means of runs, {k} by {s}{', counted' if cells else ''}",
             mean((k, k), s, pads, cells=cells),
             (2, 20, 9, 10),
-            lambda b: b.axes[0].planar == Planar.RUNS,
+            lambda b: b.axes[0].schedule == Schedule.RUNS,
             **ALL_LAST,
         )
         for k, s, pads in ((2, 2, 0), (3, 2, 1), (3, (2, 4), ((0, 2), (2, 1))))
@@ -912,7 +917,7 @@ AVERAGE_PATHS = [
         "means of runs in space",
         mean((2, 3, 3), 2, 1),
         (2, 9, 5, 6, 7),
-        lambda b: b.axes[1].planar == Planar.RUNS,
+        lambda b: b.axes[1].schedule == Schedule.RUNS,
         **ALL_LAST,
     ),
     Path("means of runs in long windows", mean((3, 11), (2, 3), 1), (2, 9, 8, 40), lambda b: b.reads_runs, **ALL_LAST),
@@ -1346,8 +1351,8 @@ def test_workspaces_hold_slabs_never_planes(path):
             cells = prod(a.size for a in axes) * block.inner
             if job.gives.endswith("ct") and pooling.is_max and dtype == gs.f16:
                 most += 4 * cells
-            if block.is_turned:
-                assert cells <= layout.CELLS_TURNED
+            if block.is_transposed:
+                assert cells <= layout.CELLS_TRANSPOSED
                 most += 4 * numbers * (cells + last.size * block.inner)
             most += 4 * 5 * min(prod(max(a.size, a.outputs) + 4 for a in axes), 16384)
             if block.staged.is_used:

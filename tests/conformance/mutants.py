@@ -45,8 +45,9 @@ class Mutant:
 
 
 POOL, CONV, TABLES, FORMATS = "backends/cpu/pool/", "backends/cpu/conv/", "backends/tables.py", "codegen/formats.py"
-STATES, ALONG, WINNERS, PULLING, TIES, SMOOTH, UNPOOL = (
-    f"{POOL}kernels/{name}.py" for name in ("states", "along", "winners", "pulling", "ties", "smooth", "unpool")
+STATES, REDUCE_ROW, WINNERS, ACCUMULATORS, TIES, SMOOTH, UNPOOL = (
+    f"{POOL}kernels/{name}.py"
+    for name in ("states", "reduce_row", "winners", "vjp_accumulators", "ties", "smooth", "unpool")
 )
 LAYOUT = POOL + "layout.py"
 EXCEEDS = "return (not (b <= a)) & (a == a)"
@@ -64,14 +65,14 @@ MUTANTS = (
     Mutant("integers_start_at_zero", STATES, "-(2 ** (form.computed.bits - 1)) if", "0 if"),
     Mutant(
         "third_tap_misnumbered",
-        ALONG,
-        "state.tap(p[at + 2 * dilation], 2, nought)",
-        "state.tap(p[at + 2 * dilation], 1, nought)",
+        REDUCE_ROW,
+        "state.tap(p[at + 2 * dilation], 2, first_tap)",
+        "state.tap(p[at + 2 * dilation], 1, first_tap)",
     ),
     Mutant(
         "wide_window_misnumbered",
-        ALONG,
-        "later = state.moved(state.get(cells, at + distance + i), width)",
+        REDUCE_ROW,
+        "later = state.shift_taps(state.get(cells, at + distance + i), width)",
         "later = state.get(cells, at + distance + i)",
     ),
     Mutant("index_off_by_one", WINNERS, "place = start + (table[winner]", "place = start + 1 + (table[winner]"),
@@ -88,10 +89,12 @@ MUTANTS = (
         "sums.p[there] = sums.p[there] + form.widen(u[to + o * step])",
         "sums.p[there] = form.widen(u[to + o * step])",
     ),
-    Mutant("tape_takes_nobody_for_a_winner", WINNERS, "nobody = (1 << (8 * size)) - 1", "nobody = (1 << (8 * size))"),
+    Mutant(
+        "tape_takes_nobody_for_a_winner", WINNERS, "no_winner = (1 << (8 * size)) - 1", "no_winner = (1 << (8 * size))"
+    ),
     Mutant(
         "cells_of_rank_4_not_cleared",
-        PULLING,
+        ACCUMULATORS,
         "for i in range(len(args.axes) - 2, 0, -1):",
         "for i in range(len(args.axes) - 2, 1, -1):",
     ),
@@ -161,8 +164,8 @@ MUTANTS = (
     Mutant(
         "axes_merged_across_gaps",
         POOL + "layout.py",
-        "merged(before, axis, spreads) if follow else None",
-        "merged(before, axis, spreads)",
+        "merge_axes(before, axis, is_transpose) if follow else None",
+        "merge_axes(before, axis, is_transpose)",
     ),
     Mutant(
         "second_derivative_counts_padding",
@@ -289,7 +292,7 @@ MUTANTS = (
         "(span.step == 1) & (stride == 1) &",
         "(span.step == 1) &",
     ),
-    Mutant("planes_with_dilated_rows", LAYOUT, "or last.dilation != 1 or AxisKind.BINS", "or AxisKind.BINS"),
+    Mutant("planes_with_dilated_rows", LAYOUT, "or last.dilation != 1 or is_bins", "or is_bins"),
     Mutant("planes_of_dilated_rows", LAYOUT, "or before.scans or before.dilation != 1:", "or before.scans:"),
     Mutant(
         "planes_as_wide_as_they_are_not",
@@ -314,8 +317,8 @@ MUTANTS = (
     Mutant(
         "planes_joined_that_leave_cells",
         LAYOUT,
-        "pooling.turns_planes and axis.ends_with_windows)",
-        "pooling.turns_planes)",
+        "pooling.joins_planes and axis.ends_with_windows)",
+        "pooling.joins_planes)",
     ),
     Mutant(
         "cells_written_of_longer_rows", LAYOUT, "last.kernel == 2 and last.size == 2 * last.outputs", "last.kernel == 2"
@@ -323,19 +326,19 @@ MUTANTS = (
     Mutant("gathered_cotangents_with_dilation", LAYOUT, "            and axis.dilation == 1\n", ""),
     Mutant(
         "fours_with_dilation",
-        ALONG,
+        REDUCE_ROW,
         "axis.stride == 4 and axis.dilation == 1 and are_read_once",
         "axis.stride == 4 and are_read_once",
     ),
     Mutant(
         "pairs_with_dilation",
-        ALONG,
+        REDUCE_ROW,
         "elif stride == 2 and dilation == 1 and kernel > 1:",
         "elif stride == 2 and kernel > 1:",
     ),
     Mutant(
         "sent_backwards_with_dilation",
-        POOL + "kernels/backwards.py",
+        POOL + "kernels/avg_transpose.py",
         "axis.dilation == 1 and axis.stride == 2 and",
         "axis.stride == 2 and",
     ),

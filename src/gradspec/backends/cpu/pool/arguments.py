@@ -1,9 +1,9 @@
-"""What pooling kernels are given, and what they keep while they run.
+"""The records that pooling kernels are given, and what they keep while they run.
 
-Strides and offsets count elements. A pooled array is seen as ``(*leads, *axes, inner)``: any number of leading axes,
-each of them independent; the spatial axes; and a run of ``inner`` neighbours in memory that are pooled side by side
-(the channels of a channels-last array; otherwise one). The inner run is cut into blocks that fit the caches, and the
-first spatial axis into bands of outputs, so that a unit of work is one band of one block of one plane.
+Strides and offsets count elements. A pooled array is seen as ``(*leads, *axes, inner)``: any number of independent
+leading axes; the spatial axes; and a run of ``inner`` neighbours in memory that are pooled side by side (the channels
+of a channels-last array; otherwise one). The inner run is cut into blocks that fit the caches, and the first spatial
+axis into bands of outputs. A unit of work is one band of one block of one plane.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gradspec.runtime.memory import aligned
 
 
 class Role(IntEnum):
-    """The arrays of a call. ``X`` is pooled to ``Y``; ``U`` is the tangent or cotangent that comes in and ``V`` the one
-    that goes out; ``INDICES`` receives the winners' places in their plane, ``TAPE`` their numbers within the window."""
+    """The arrays of a call. ``X`` is pooled to ``Y``; ``U`` is the incoming tangent or cotangent and ``V`` the outgoing
+    one; ``INDICES`` receives the winners' places in their plane, ``TAPE`` their tap indices within the window."""
 
     X, Y, U, V, INDICES, TAPE = range(6)
 
@@ -34,23 +34,35 @@ NO_ARRAYS: Arrays = (None, None, None, None, None, None)
 
 
 class AxisKind(IntEnum):
-    """Regular windows, adaptive bins, and regular windows read backwards (outputs are cells)."""
+    """Regular windows, adaptive bins, and transposed regular windows (inputs are windows, outputs are cells)."""
 
     SLIDING, BINS, EXPANDING = range(3)
 
 
-class Planar(IntEnum):
-    """How an axis and the last one are reduced together, straight from memory: not at all, an output row at a time,
-    many output rows, or many whose rows of cells are kept for the next ones; or an axis before these, by joining slabs
-    of cells before any later axis is reduced, of one axis or, where the last four have pairs, of two; or windows read
-    backwards, an output row at a time; or small windows of runs of neighbours."""
+class Schedule(IntEnum):
+    """How an axis is reduced. ``layout`` chooses, and says when each schedule applies."""
 
-    NOT, BY_ROW, MANY_ROWS, KEPT_ROWS, SLABS, PAIRS, SPREAD, RUNS = range(8)
+    GENERIC = 0
+    """Alone: each row is reduced along the later axes, and rows are combined through the ring buffer."""
+    ROW = 1
+    """With the last axis, one output row at a time: rows of cells are joined in memory, then reduced along the row."""
+    ROWS = 2
+    """With the last axis, many output rows at a time: 3 × 3 or 2 × 2 windows are read straight from memory."""
+    WINNER_ROWS = 3
+    """With the last axis, for winners: rows that the next windows share are reduced once and kept."""
+    SLABS = 4
+    """Before all later axes: the slabs of cells of a window are joined elementwise."""
+    PAIRS = 5
+    """As ``SLABS``, for two axes of windows of two cells at once."""
+    TRANSPOSE_ROWS = 6
+    """With the last axis, transposed: an output row of cells is the sum of at most two rows of windows."""
+    RUNS = 7
+    """With the last axis, where each tap is a run of neighbours: all taps of a small window are joined at once."""
 
 
 class Finish(IntEnum):
-    """When outputs are finished, that is divided, filled in and written: slab by slab; as soon as they are put
-    together, in the output itself; or when all of their plane are."""
+    """When outputs are finished, that is divided, filled in and written: slab by slab; as soon as they are combined, in
+    the output itself; or when all outputs of their plane are combined."""
 
     BY_SLAB, AT_ONCE, BY_PLANE = range(3)
 
@@ -78,22 +90,22 @@ class PoolAxis(Record):
     """Padding before the first cell."""
     dilation: int
     scans: bool
-    """Whether windows are put together from prefixes and suffixes of blocks (along the last axis: doubled runs)."""
+    """Whether windows are combined from prefixes and suffixes of blocks (along the last axis: from doubled runs)."""
     volume: int
     """Taps of a window on the later axes."""
     slab: int
     """Outputs on the later axes."""
     ring: int
-    """Where its slabs begin, in inner blocks."""
+    """Where the slabs of the ring begin, in inner blocks."""
     slots: int
-    """How many slabs there are."""
-    planar: Planar
+    """Slabs of the ring."""
+    schedule: Schedule
     inside: int
-    """The first output whose taps are all real, and"""
+    """The first output whose taps are all real."""
     beyond: int
-    """the first after it whose are not."""
+    """The first output after ``inside`` that has a tap in the padding."""
     spans: Words | None
-    """Where each bin begins, and how many cells it has."""
+    """The first cell of each bin, and how many cells it has."""
     counted: Words | None
     """The taps that each window counts (sums: its divisor)."""
     real: Words | None
@@ -103,57 +115,58 @@ class PoolAxis(Record):
 
 @dataclass(frozen=True)
 class StagedRows(Record):
-    """How rows of neighbours are laid out where winners are found in them, or gathered from. Places and lengths count
-    inner blocks, from the begin of each component."""
+    """The layout of staged rows of neighbours, from which small windows are reduced. Places and lengths count inner
+    blocks, from the start of each component."""
 
     is_used: bool = False
     phase: int = 0
-    """Places of a staged row in each of its phases, which are as many as the stride."""
+    """Places of a staged row in each of its phases; there are as many phases as the stride."""
     at: int = 0
-    """Where a row is staged, and then room for a copy of it,"""
+    """Where a row is staged, followed by room for a copy of it."""
     levels_at: int = 0
-    """and what is reduced along the later axes of three or more."""
+    """Where the results of the later axes lie, if there are three axes or more."""
 
 
 @dataclass(frozen=True)
 class RowChunk(Record):
-    """Rows of windows whose cotangents are sent as their winners are found (see ``kernels.sending``)."""
+    """Chunks of rows of 3 × 3 windows whose cotangents are scattered as winners are found (see
+    ``kernels.max_vjp_3x3``)."""
 
     rows: int = 0
-    """How many are put together at once; 0: none."""
+    """Rows of windows in a chunk; 0 if chunks are not used."""
     is_run: bool = False
-    """Whether their rows of cells are one run."""
+    """Whether the rows of cells are one run."""
     together: int = 1
-    """The rows of cells that are reduced at once, and that gather."""
+    """Rows of cells that are reduced, and gathered, at once."""
     pitch: int = 0
-    """From one row of cells to the next,"""
+    """Places from one row of cells to the next."""
     largest_at: int = 0
-    """where their largest cells begin,"""
-    kept_at: int = 0
-    """and what they have heard."""
+    """Where the maxima of the rows begin."""
+    accumulators_at: int = 0
+    """Where the accumulators of the rows begin."""
 
 
 @dataclass(frozen=True)
 class Gathering(Record):
-    """How cells gather cotangents from the windows that cover them; counted in the same way."""
+    """How cells gather cotangents from the windows that cover them. Places count as in ``StagedRows``."""
 
     is_used: bool = False
     is_in_place: bool = False
     """Whether rows of cells are added up in V itself."""
     in_runs: bool = False
-    """Whether all that is needed lies in runs of neighbours (see ``kernels.runs``)."""
+    """Whether all operands lie in runs of neighbours (see ``kernels.runs``)."""
     phase: int = 0
-    """Places of a row of cells in each of its phases, which are as many as the stride."""
+    """Places of a row of cells in each of its phases; there are as many phases as the stride."""
     sums_at: int = 0
-    """Where they are added up otherwise."""
-    kept_at: int = 0
-    """Where the winners and cotangents are that rows of cells have heard of; in runs, winners of rows of windows,"""
+    """Where rows of cells are added up if not in V."""
+    accumulators_at: int = 0
+    """Where the accumulators lie: winners and sums of cotangents per row of cells; in runs, winners of output rows."""
     slots: int = 0
-    """in so many slabs of the first axis, or so many rows,"""
+    """Slabs of the first axis that have accumulators; in runs, output rows that have."""
     pitch: int = 0
-    """from one row to the next, of which the first output comes after"""
+    """Places from one row of accumulators to the next."""
     margin: int = 0
-    """places that nobody won."""
+    """Empty places before the first output of a row."""
     chunk: RowChunk = RowChunk()
 
 
@@ -161,28 +174,28 @@ class Gathering(Record):
 class PoolSettings(Record):
     """What a kernel does, whatever the layout of its arrays."""
 
-    pulls: bool = False
-    """Whether U is a cotangent, to be sent to V's cells, rather than a tangent."""
+    is_vjp: bool = False
+    """Whether U is a cotangent, to be scattered to V's cells, rather than a tangent."""
     tape_bytes: int = 0
-    """Of each winner on the tape."""
+    """Bytes of each winner on the tape."""
     splits: bool = False
-    """Whether the tied cells of a window share its cotangent, or the mean of tangents is wanted; else all get all."""
+    """Whether tied cells share their window's cotangent, and tangents are averaged; otherwise each gets all of it."""
     scales_input: bool = False
-    """Whether the input is divided rather than the output (the average read backwards)."""
+    """Whether the input is divided rather than the output (the transposed average)."""
     divisor: float = 0.0
-    """0: the cells of the window are counted."""
+    """The divisor of all windows; 0 if each is divided by its own count of cells."""
     inverse: float = 0.0
-    """Of the divisor, rounded towards 0 to the numbers computed with; 0 where it is divided by (see ``values``),"""
+    """``1/divisor`` rounded towards 0; 0 if the kernel divides instead (see ``inverse``)."""
     inverse_rest: float = 0.0
-    """and what is missing there."""
+    """``1/divisor − inverse``."""
     unit: float = 1.0
     """What smooth pooling multiplies numbers by when it reads them."""
     softness: float = 1.0
     """β/unit > 0."""
     pads_with_zeros: bool = False
     """Whether padding takes part as zeros in smooth pooling."""
-    nought: int = 0
-    """0, which the compiler does not know."""
+    first_tap: int = 0
+    """The index of a window's first tap: always 0, but unknown to the compiler (see ``FirstWinner.tap``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,74 +211,75 @@ class PoolArguments(PoolSettings):
     bands: int
     has_holes: bool
     """Whether some output has no real cell at all."""
-    are_apart: bool
+    are_disjoint: bool
     """Whether windows share no cell."""
-    writes_cells: bool
+    writes_all_cells: bool
     """Whether windows that lie side by side write all cells of the rows that they cover."""
     finish: Finish
     shares: Memory | None
-    """The inverses of a small plane's divisors, one after another, and then what is missing there."""
-    is_turned: bool
-    """Whether the inner run is small planes, whose rows are turned so that their cells lie side by side."""
+    """The inverses of a small plane's divisors, all heads first and then all rests (see ``inverse``)."""
+    is_transposed: bool
+    """Whether the inner run is small planes, which are transposed so that cells of the same place are neighbours."""
     reads_runs: bool
-    """Whether windows along the last axis are put together from neighbours where they lie in X."""
+    """Whether windows along the last axis are joined from neighbours where they lie in X."""
     rows: int
     """Rows of the last axis in a slab of the first."""
     is_direct: bool
     """Whether output slabs are dense in Y and need no conversion."""
     is_staged: bool
-    """Whether the cells of the last two axes are copied, converted and divided, before they are reduced together,"""
+    """Whether the cells of the last two axes are copied, converted and divided, before they are reduced together."""
     staged_at: int
-    """and where to, in elements; for windows read backwards"""
+    """Where these cells are copied to, in elements."""
     staged_rows: int
-    """so many rows at once, and one before them."""
+    """Rows of transposed windows that are staged at once, besides the one before them."""
     is_whole: bool
     """Whether each plane is one run of cells and has one output."""
     tile: int
-    """Outputs of one stretch of the last axis."""
+    """Outputs of one tile of the last axis."""
     tile_at: int
-    """Where stretches begin in each component, in elements."""
+    """Where tiles begin in each component, in elements."""
     tile_room: int
+    """Elements of a tile's cells."""
     table_at: int
-    """Bytes into the workspace: a table of the places of a window's cells, or of the taps of the last axis,"""
+    """Where the table of cell offsets of a window, or of taps of the last axis, begins in the workspace, in bytes."""
     table_room: int
-    """and its entries; 0 where it would be too long."""
+    """Entries of the table; 0 if it would be too long."""
     component: int
     """Elements from one component of a running result to the next."""
     plane_at: int
-    """Bytes into the workspace: the float32 plane of a 16-bit cotangent."""
+    """Where the float32 plane of a 16-bit cotangent begins in the workspace, in bytes."""
     staged: StagedRows
     gathering: Gathering
 
 
 @dataclass
 class PoolUnit(Scratch):
-    """What changes from one unit of work to the next; a workspace begins with it."""
+    """The state of a unit of work; a workspace begins with it."""
 
     bases: PerArray
     """Where the plane begins in each array."""
     neighbours: int
     """Elements of this block of the inner run."""
     first_output: int
-    """On the first axis: the outputs that this unit writes,"""
+    """The first output of the first axis that this unit writes."""
     end_output: int
     first_cell: int
-    """and the cells that it may send cotangents to."""
+    """The first cell of the first axis that this unit may add cotangents to."""
     end_cell: int
     is_tabled: bool
-    """Whether the table of places is made."""
+    """Whether the table of cell offsets is filled."""
     has_nan: bool
     """Whether some cell may be NaN, where that makes a difference."""
-    heard: int
-    """The cell of the first axis that is the next to gather cotangents."""
+    next_cell: int
+    """The next cell of the first axis to gather its cotangents."""
     workspace: int
     """Its address."""
     place: Annotated[tuple[int, ...], MOST_AXES]
-    """The index of the output row at hand."""
+    """The index of the current output row."""
 
 
 UNIT_BYTES = aligned(layout(PoolUnit).size)
-"""What it takes of the workspace."""
+"""Bytes of the workspace that a ``PoolUnit`` takes."""
 
 
 # --- power pooling ----------------------------------------------------------------------------------------------------
@@ -308,18 +322,18 @@ class UnpoolArguments(Record):
     y: Operand
     kind: IndexKind
     planes: Grid
-    """Leading axes, of x and y,"""
+    """Leading axes of x and y."""
     place_planes: Grid
-    """and of places."""
+    """Leading axes of places."""
     moved: Grid
-    """The axes of what is moved in a plane, which is the source, and of places, the target,"""
+    """The axes of the numbers moved in a plane (source), and of places (target)."""
     count: int
-    """and how many of both there are."""
+    """Numbers moved in a plane."""
     plane: Grid
-    """The axes of the plane that places point into,"""
+    """The axes of the plane that places point into."""
     cells: int
-    """and its cells."""
+    """Cells of that plane."""
     band: int
-    """Cells of a plane of the result that a unit of work makes, and"""
+    """Cells of a plane of the result that a unit of work writes."""
     bands: int
-    """how many times that is."""
+    """Units of work per plane."""

@@ -12,19 +12,19 @@ from gradspec.backends.tables import Ints, bin_spans, real_cells
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
 FAR = 1024
-"""Cells that are walked over in no time."""
+"""Cells that kernels walk over at negligible cost."""
 
 
 @dataclass(frozen=True)
 class ReducedAxis:
-    """Outputs from cells, or, for windows read backwards, cells from outputs."""
+    """An axis that is reduced from cells to outputs, or, transposed, from outputs to cells."""
 
     kind: AxisKind
     size: int
     outputs: int
     kernel: int
     window: AxisWindow
-    """Its outputs are what is counted: read backwards, they are the inputs."""
+    """The window whose taps are counted; of a transposed axis, the outputs of the window are the inputs."""
     stride: int = 1
     low: int = 0
     dilation: int = 1
@@ -39,11 +39,11 @@ class ReducedAxis:
 
     @property
     def is_one_cell(self) -> bool:
-        """The same read backwards."""
+        """Whether a transposed axis has one input."""
         return self.kind is AxisKind.BINS and self.size == 1
 
     @property
-    def is_apart(self) -> bool:
+    def is_disjoint(self) -> bool:
         """Whether no two windows share a cell."""
         return self.is_one_bin or (self.kind is AxisKind.SLIDING and self.stride > self.reach)
 
@@ -65,7 +65,7 @@ class ReducedAxis:
 
     @property
     def inside(self) -> tuple[int, int]:
-        """The outputs of sliding windows whose taps are all real: the first, and the first after them."""
+        """The first output of sliding windows whose taps are all real, and the first after these."""
         first = min(-(-self.low // self.stride), self.outputs)
         end = (self.size - 1 - self.reach + self.low) // self.stride + 1
         return first, min(max(end, first), self.outputs)
@@ -84,7 +84,7 @@ class ReducedAxis:
 
     @property
     def slots(self) -> int:
-        """The most rows that are put together at a time."""
+        """The most rows that a window combines."""
         if self.kind is not AxisKind.EXPANDING:
             return self.kernel
         stride = self.stride // gcd(self.stride, self.dilation)  # among the windows of one residue class
@@ -92,7 +92,7 @@ class ReducedAxis:
 
     @property
     def scans(self) -> bool:
-        """Whether prefixes and suffixes cost less than putting together: three steps a row against one a tap."""
+        """Whether prefixes and suffixes cost less than direct combination: three joins per row against one per tap."""
         return self.kind is AxisKind.SLIDING and self.kernel > 4 * self.stride + 3
 
     @property
@@ -112,17 +112,17 @@ def as_bin(axis: ReducedAxis) -> ReducedAxis:
     return replace(one_bin(axis.size), window=axis.window) if is_whole else axis
 
 
-def merged(before: ReducedAxis, axis: ReducedAxis, reads_backwards: bool) -> ReducedAxis | None:
+def merge_axes(before: ReducedAxis, axis: ReducedAxis, has_transpose: bool) -> ReducedAxis | None:
     """Two neighbouring axes as one, if one bin covers both."""
-    if not reads_backwards and before.is_one_bin and axis.is_one_bin:
+    if not has_transpose and before.is_one_bin and axis.is_one_bin:
         return one_bin(before.size * axis.size)
-    if reads_backwards and before.is_one_cell and axis.is_one_cell:
-        return backwards(one_bin(before.outputs * axis.outputs))
+    if has_transpose and before.is_one_cell and axis.is_one_cell:
+        return transpose_axis(one_bin(before.outputs * axis.outputs))
     return None
 
 
 def one_row() -> ReducedAxis:
-    """An axis of one cell, before a row that shall be a plane."""
+    """An axis of one cell, which turns a row into a plane."""
     return ReducedAxis(AxisKind.SLIDING, 1, 1, 1, Adaptive(1, 1))
 
 
@@ -138,8 +138,8 @@ def reduced_axis(window: AxisWindow) -> ReducedAxis:
     return ReducedAxis(AxisKind.BINS, size, outputs, (cells - 2) // bins + 2, window)
 
 
-def backwards(axis: ReducedAxis) -> ReducedAxis:
-    """The axis on which cells read the windows that cover them."""
+def transpose_axis(axis: ReducedAxis) -> ReducedAxis:
+    """The axis on which cells reduce the windows that cover them."""
     size, outputs = axis.outputs, axis.size
     if axis.kind is AxisKind.BINS:
         # Bin o of m reaches cell p of n exactly if cell p of n, as a bin, reaches bin o of m as a cell.
@@ -159,5 +159,5 @@ def reduced_axes(window: Window) -> tuple[ReducedAxis, ...]:
 
 
 def reaches_far(window: Window) -> bool:
-    """Whether windows, or their taps, are so far apart that kernels would walk over padding: NumPy looks at cells."""
+    """Whether windows, or their taps, are so far apart that kernels would walk over padding, unlike NumPy."""
     return any(max(axis.stride, axis.dilation) > max(4 * axis.size, FAR) for axis in reduced_axes(window))

@@ -1,4 +1,4 @@
-"""From windows and strides to what a pooling kernel is given."""
+"""The arguments of a pooling kernel, from windows and strides: the choice of schedules and the workspace."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gradspec.backends.cpu.pool.arguments import (
     Gathering,
     Lead,
     PerArray,
-    Planar,
     PoolArguments,
     PoolAxis,
     PoolSettings,
     Role,
     RowChunk,
+    Schedule,
     StagedRows,
 )
-from gradspec.backends.cpu.pool.axes import ReducedAxis, merged, one_row
+from gradspec.backends.cpu.pool.axes import ReducedAxis, merge_axes, one_row
 from gradspec.backends.cpu.pool.inverse import inverse_of
 from gradspec.backends.tables import Ints, bin_spans, real_cells
 from gradspec.codegen.records import Memory, Operand, Words
@@ -37,35 +37,35 @@ from gradspec.spec.window import Adaptive, AxisWindow
 
 LONGEST_TILE = 2048
 LONGEST_ROW = 1 << 17
-"""Cells of a row of small windows, and their neighbours; of planes that are one."""
+"""Most numbers in a row of small windows, or in adjacent planes that are pooled as one."""
 LONGEST_TABLE = 4096
 LARGEST_SLAB = 16384
-"""Of cells that are joined, so that the result stays in the first cache, or almost."""
+"""Most cells of a slab that is joined: the result stays in, or near, the first cache."""
 INNER_BLOCK, WIDEST_BLOCK = 64, 512
-"""Neighbours that are pooled side by side, and how many it may be"""
+"""Neighbours that are pooled side by side: usually, and at most."""
 FEWEST_UNITS = 8
-"""as long as there are so many units."""
-LONGEST_TURNED = 15
-"""Cells of bins that several planes are put together from: longer ones are reduced along vectors."""
-FEWEST_TURNED = 4
-"""Planes side by side, of which"""
-CELLS_TURNED = 8192
-"""are the cells of all: they stay in the first cache."""
+"""Units of work that wider blocks must leave."""
+LONGEST_TRANSPOSED = 15
+"""Most cells of a bin in transposed planes: longer ones are reduced along vectors."""
+FEWEST_TRANSPOSED = 4
+"""Fewest planes that are transposed together."""
+CELLS_TRANSPOSED = 8192
+"""Most cells of planes that are transposed together: they stay in the first cache."""
 UNITS_WANTED = 32
 LARGEST_SMALL = 7
-"""Taps of a small window along an axis."""
+"""Most taps of a small window along an axis."""
 FEW_NEIGHBOURS = 32
-"""Side by side, whose bins vectors follow better where planes are turned."""
+"""Up to this many neighbours, bins are faster in transposed planes than in runs."""
 FEWEST_STAGED = 8
-"""Neighbours side by side whose rows are staged for them."""
+"""Fewest neighbours side by side for which rows are staged."""
 MOST_GATHERED = 16
-"""Taps of a window whose cotangent is gathered rather than sent."""
+"""Most taps of a window whose cotangent is gathered rather than scattered."""
 LARGEST_CHUNK = 4096
-"""Places of windows in rows of cells that are reduced at once, so that they stay in the first cache."""
+"""Most places in the rows of a chunk: they stay in the first cache."""
 SHORTEST_RUN = 16
-"""Outputs of rows that are one run: a vector, so that what is read was written."""
-MOST_KEPT = 1 << 15
-"""Places of windows in the rows that they are gathered from."""
+"""Fewest outputs of rows that are one run: a whole vector, so that a vector is read as it was written."""
+MOST_ACCUMULATORS = 1 << 15
+"""Most places in the accumulators of rows of cells."""
 
 Count: TypeAlias = Callable[[AxisWindow], Ints]
 ROLES = tuple(Role)
@@ -73,40 +73,48 @@ NOWHERE: PerArray = (0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
+class KernelFamily:
+    """What the kernels of an operation have in common, for any window and layout."""
+
+    works_in_place: bool = False
+    """Whether cells are read, and finished slabs combined, where they lie in X and Y if the layout allows it."""
+    finds_winners: bool = False
+    visits_taps: bool = False
+    """Whether the taps of finished windows are visited again: tables list the last axis's taps and the real cells."""
+    shares_cotangents: bool = False
+    """Whether U is a cotangent, and not a tangent, of which the share of every window is computed."""
+    scan_volume: int = 0
+    """Prefixes are used along an axis only where a window has this many cells per tap of the axis."""
+
+
+VALUES = RECORDED_WINNERS = KernelFamily(works_in_place=True)
+WINNERS = KernelFamily(works_in_place=True, finds_winners=True)
+TIES = KernelFamily(visits_taps=True)
+TIED_SHARES, TIED_COTANGENTS = KernelFamily(shares_cotangents=True), KernelFamily()
+
+
+@dataclass(frozen=True)
 class Pooling:
     """A pooling of arrays of any layout. Tables that kernels read live as long as this."""
 
+    family: KernelFamily
     axes: tuple[ReducedAxis, ...]
     leads: tuple[int, ...]
     roles: tuple[Role, ...]
-    """What the arrays are that it is bound to, in order."""
+    """The roles of the arrays that it is bound to, in order."""
     settings: PoolSettings
     components: tuple[int, ...]
     """Bytes per element of each part of a running result."""
     stored: int
     """Bytes per stored number."""
-    reads_in_place: bool = False
-    """Whether the kernel reads cells where they lie if it can, and needs a copy of them only where it cannot."""
-    finds_winners: bool = False
-    is_quiet: bool = False
-    """Whether a result that no window lacks cells for needs nothing more."""
-    writes_directly: bool = True
-    """Whether finished slabs may be put together in the output itself."""
     counts: Count | None = None
     """What fills the tables of counted taps, if anything does."""
-    wants_real_cells: bool = False
-    scan_volume: int = 0
-    """Along an axis, prefixes are used only where a window has this many cells per tap of the axis."""
-    lists_taps: bool = False
-    """Whether a table of the taps of the last axis takes the place of that of a window's cells."""
-    shares_cotangents: bool = False
-    """Whether U is a cotangent, and not a tangent, of which every window's share is found."""
-    turns_planes: bool = True
+    joins_planes: bool = True
     """Whether a unit of work may have several planes."""
     tables: dict[Hashable, Memory] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, strides: Sequence[Strides]) -> KernelCall[PoolArguments]:
-        """What the kernel is given for arrays of these strides, in elements; those of a tape are bytes."""
+        """The kernel's arguments for arrays of these strides, in elements; those of a tape are in bytes."""
         steps = dict(zip(self.roles, strides, strict=True))
         if Role.TAPE in steps:
             steps[Role.TAPE] = tuple(s // self.settings.tape_bytes for s in steps[Role.TAPE])
@@ -115,14 +123,19 @@ class Pooling:
     @property
     def has_cells(self) -> frozenset[Role]:
         """The arrays that have the shape of the input; the others have that of the output."""
-        tangents = () if self.shares_cotangents else (Role.V if self.settings.pulls else Role.U,)
+        tangents = () if self.family.shares_cotangents else (Role.V if self.settings.is_vjp else Role.U,)
         return frozenset((Role.X, *tangents)) & {*self.roles}
+
+    @property
+    def is_value(self) -> bool:
+        """Whether nothing but the value is wanted."""
+        return self.roles == (Role.X, Role.Y)
 
     @property
     def carries_tangents(self) -> bool:
         """Whether tangents of winners in planes are wanted, and no winners."""
-        is_plane, roles = len(self.axes) == 2, {*self.roles}
-        return is_plane and self.finds_winners and not self.settings.pulls and roles <= {Role.X, Role.Y, Role.U, Role.V}
+        is_plane, is_jvp = len(self.axes) == 2, self.family.finds_winners and not self.settings.is_vjp
+        return is_plane and is_jvp and {*self.roles} <= {Role.X, Role.Y, Role.U, Role.V}
 
     @property
     def operands(self) -> Arrays:
@@ -146,7 +159,7 @@ LeadAxis: TypeAlias = tuple[int, PerArray]
 
 
 class _Layout:
-    """Arrays of known strides, on their way to a kernel's arguments."""
+    """Derives a kernel's arguments from the strides of its arrays."""
 
     def __init__(self, pooling: Pooling, strides: Mapping[Role, Strides]) -> None:
         self.pooling, self.settings = pooling, pooling.settings
@@ -156,33 +169,33 @@ class _Layout:
         axes = list(zip(pooling.axes, steps[len(pooling.leads) :], strict=True))
         leads = [(n, s) for n, s in zip(pooling.leads, steps, strict=False) if n != 1]
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
-        self.leads, self.axes = _merged_leads(leads), self._with_whole_axes_merged(axes)
-        most = self._planes_to_turn()
-        self.is_turned = most >= FEWEST_TURNED
-        if not self.is_turned:
+        self.leads, self.axes = _merge_leads(leads), self._with_whole_axes_merged(axes)
+        most = self._planes_to_transpose()
+        self.is_transposed = most >= FEWEST_TRANSPOSED
+        if not self.is_transposed:
             self._lengthen_first_axis()
         elif self.inner_total == 1:
             self.inner_total, self.inner_strides = self.leads.pop()
         self.is_row = self.inner_total == 1  # the last axis is reduced along rows, not neighbour by neighbour
-        self.blocks = -(-self.inner_total // (most if self.is_turned else self._widest_block()))
+        self.blocks = -(-self.inner_total // (most if self.is_transposed else self._widest_block()))
         self.inner = -(-self.inner_total // self.blocks)
         self.planes = prod(n for n, _ in self.leads) * self.blocks
         self.last, self.last_steps = self.axes[-1]
-        if len(self.axes) == 1 and (self.is_turned or self._is_one_small_row()):
+        if len(self.axes) == 1 and (self.is_transposed or self._is_one_small_row()):
             self.axes.insert(0, (one_row(), NOWHERE))
 
     def _with_whole_axes_merged(self, axes: Sequence[Axis]) -> list[Axis]:
-        """Neighbouring axes that one bin covers are one axis, if their cells follow each other in memory.
+        """Merge adjacent axes that one bin covers, if their cells follow each other in memory.
 
-        Read backwards, the cells are windows; where each is divided by its own number of taps, axes stay apart.
+        If they are transposed and windows have divisors of their own, they cannot be merged.
         """
-        spreads, found = self.settings.scales_input, [axes[0]]
+        is_transpose, found = self.settings.scales_input, [axes[0]]
         for axis, steps in axes[1:]:
             before, before_steps = found[-1]
-            roles, n = ({Role.Y}, axis.outputs) if spreads else (self.pooling.has_cells, axis.size)
+            roles, n = ({Role.Y}, axis.outputs) if is_transpose else (self.pooling.has_cells, axis.size)
             follow = all(before_steps[role] == n * steps[role] for role in roles)
-            both = merged(before, axis, spreads) if follow else None
-            if both is not None and not (spreads and self.pooling.counts):
+            both = merge_axes(before, axis, is_transpose) if follow else None
+            if both is not None and not (is_transpose and self.pooling.counts):
                 found[-1] = both, steps
             else:
                 found.append((axis, steps))
@@ -194,10 +207,10 @@ class _Layout:
         return max(prod(axis.size for axis, _ in self.axes), prod(axis.outputs for axis, _ in self.axes), 1)
 
     def _lengthen_first_axis(self) -> None:
-        """Planes that follow each other are one, if windows end where the first axis does: fewer of them are begun."""
+        """Join planes that follow each other in memory, if windows end where the first axis does."""
         pooling, (axis, steps) = self.pooling, self.axes[0]
-        tells_places = pooling.counts is not None or pooling.wants_real_cells or Role.INDICES in pooling.roles
-        if not (self.leads and pooling.turns_planes and axis.ends_with_windows) or tells_places:
+        tells_places = pooling.counts is not None or pooling.family.visits_taps or Role.INDICES in pooling.roles
+        if not (self.leads and pooling.joins_planes and axis.ends_with_windows) or tells_places:
             return
         n, between = self.leads[-1]
         planes = gcd(n, self._planes_in_cache())
@@ -208,35 +221,35 @@ class _Layout:
             self.leads[-1:] = [(n // planes, (x, y, u, v, indices, tape))] if planes < n else []
 
     def _planes_in_cache(self) -> int:
-        """How many planes are one at most, a power of two: as many as stay in the first cache, or more if cells are
-        read once, and straight from memory; and no more than leave a unit for every thread."""
+        """How many planes are joined at most, a power of two: as many as stay in the first cache, or more if cells are
+        read once and in place; and no more than leave a unit for every thread."""
         pooling, (_, steps) = self.pooling, self.axes[-1]
         is_in_place = pooling.stored == pooling.components[0] and (steps[Role.X] == 1 or self.inner_total > 1)
-        longest = LONGEST_ROW if is_in_place and pooling.roles == (Role.X, Role.Y) else LARGEST_SLAB
+        longest = LONGEST_ROW if is_in_place and pooling.is_value else LARGEST_SLAB
         units = prod(n for n, _ in self.leads) // UNITS_WANTED
         most = max(1, min(longest // (self._plane_cells * min(self.inner_total, self._widest_block())), units))
         return 1 << (most.bit_length() - 1)
 
     def _widest_block(self) -> int:
-        """How many neighbours are pooled side by side: the more, the fewer times memory is gone through in steps. What
-        rows of them become stays in the second cache, and there are units for some threads."""
+        """How many neighbours are pooled side by side: the more, the fewer strided passes over memory, as long as
+        reduced rows stay in the second cache and there are units for some threads."""
         row = max(1, prod(axis.outputs for axis, _ in self.axes[1:]))
         blocks = -(-FEWEST_UNITS // max(1, prod(n for n, _ in self.leads)))
         return max(INNER_BLOCK, min(WIDEST_BLOCK, LARGEST_SLAB // row, -(-self.inner_total // blocks)))
 
-    def _planes_to_turn(self) -> int:
-        """How many planes of short bins are pooled side by side at most: vectors cannot follow bins along a row."""
+    def _planes_to_transpose(self) -> int:
+        """How many planes of short bins are transposed together: vectors cannot follow bins along a row."""
         pooling, (last, _) = self.pooling, self.axes[-1]
         if self._lies_in_runs():
             return 0
-        is_bins = last.kind is AxisKind.BINS and 1 not in (last.size, last.outputs) and last.kernel <= LONGEST_TURNED
+        are_short = last.kernel <= LONGEST_TRANSPOSED and 1 not in (last.size, last.outputs)
         planes = self.inner_total if self.inner_total > 1 or not self.leads else self.leads[-1][0]
-        if not (is_bins and planes > 1 and pooling.turns_planes):
+        if not (last.kind is AxisKind.BINS and are_short and planes > 1 and pooling.joins_planes):
             return 0
-        is_divided = self.settings.divisor != 0.0 or pooling.counts is not None
-        if not pooling.reads_in_place or Role.X not in pooling.roles or (is_divided and self._inverses() is None):
+        is_divided, is_read = self.settings.divisor != 0.0 or pooling.counts is not None, Role.X in pooling.roles
+        if not (pooling.family.works_in_place and is_read) or (is_divided and self._inverses() is None):
             return 0
-        most = min(planes, INNER_BLOCK, CELLS_TURNED // self._plane_cells)
+        most = min(planes, INNER_BLOCK, CELLS_TRANSPOSED // self._plane_cells)
         return most if most < 16 else most // 16 * 16
 
     # --- the arguments ------------------------------------------------------------------------------------------------
@@ -259,11 +272,11 @@ class _Layout:
             blocks=self.blocks,
             bands=self.bands,
             has_holes=self.has_holes,
-            are_apart=self.are_apart,
-            writes_cells=self.writes_cells,
+            are_disjoint=self.are_disjoint,
+            writes_all_cells=self.writes_all_cells,
             finish=self.finish,
             shares=self.shares,
-            is_turned=self.is_turned,
+            is_transposed=self.is_transposed,
             reads_runs=self.reads_runs,
             rows=prod(axis.outputs for axis, _ in self.axes[1:-1]),
             is_direct=self.is_direct,
@@ -300,7 +313,7 @@ class _Layout:
             slab=self.slabs[i],
             ring=self.rings[i],
             slots=axis.slots,
-            planar=self._planar(i),
+            schedule=self._schedule_of(i),
             inside=inside,
             beyond=beyond,
             spans=self._spans(axis),
@@ -322,20 +335,20 @@ class _Layout:
         return None if counts is None else self.pooling.table(("counted", window), lambda: counts(window))
 
     def _real(self, window: AxisWindow) -> Words | None:
-        wanted = self.pooling.wants_real_cells
+        wanted = self.pooling.family.visits_taps
         return self.pooling.table(("real", window), lambda: real_cells(window)) if wanted else None
 
     @cached_property
     def shares(self) -> Memory | None:
-        """The inverses of a small plane's divisors, where several planes lie side by side, or its outputs are a run."""
+        """The inverses of a small plane's divisors, if planes are transposed, or its outputs are a run."""
         outputs = prod(axis.outputs for axis, _ in self.axes)
         is_run = self.is_direct and self._is_run() and self.bands == self.inner_total == 1
         is_counted = self.pooling.counts is not None and not self.settings.scales_input and not self.has_holes
         is_small = is_counted and outputs <= LONGEST_TABLE
-        return self._inverses() if self.is_turned or (is_small and (is_run or self.reads_runs)) else None
+        return self._inverses() if self.is_transposed or (is_small and (is_run or self.reads_runs)) else None
 
     def _inverses(self) -> Memory | None:
-        """What the windows of a plane are multiplied by, in two parts; None for maxima, and where it is divided."""
+        """The inverses of the divisors of a plane, in two parts; None for maxima, and if the kernel must divide."""
         divisor, counts, windows = self.settings.divisor, self.pooling.counts, [axis.window for axis, _ in self.axes]
         computed = self.pooling.components[0]
 
@@ -354,7 +367,7 @@ class _Layout:
     @cached_property
     def table_room(self) -> int:
         """Entries of the table of a window's cells, or of the taps of the last axis."""
-        if self.pooling.lists_taps:
+        if self.pooling.family.visits_taps:
             return self.last.kernel if self.last.kind is AxisKind.SLIDING else 0
         volume, roles = prod(axis.kernel for axis, _ in self.axes), {*self.pooling.roles}
         wanted = Role.TAPE in roles or (Role.X in roles and not roles.isdisjoint({Role.U, Role.V, Role.INDICES}))
@@ -370,16 +383,20 @@ class _Layout:
     def finish(self) -> Finish:
         if self.shares is not None and self.is_row:
             return Finish.BY_PLANE
-        is_at_once = self.pooling.is_quiet and self.is_direct and not self.has_holes
+        is_at_once = self._has_one_divisor() and self.is_direct and not self.has_holes
         return Finish.AT_ONCE if is_at_once else Finish.BY_SLAB
+
+    def _has_one_divisor(self) -> bool:
+        """Whether values need at most one divisor, or none once the input is divided."""
+        return self.pooling.is_value and (self.pooling.counts is None or self.settings.scales_input)
 
     @cached_property
     def is_direct(self) -> bool:
-        """Whether finished slabs are put together in the output itself."""
+        """Whether slabs are combined in the output itself."""
         pooling, step = self.pooling, self.inner_total
-        if not pooling.writes_directly or Role.Y not in pooling.roles or self.blocks != 1:
+        if not pooling.family.works_in_place or Role.Y not in pooling.roles or self.blocks != 1:
             return False
-        if self.settings.pulls and self.bands > 1 and not self._puts_once():
+        if self.settings.is_vjp and self.bands > 1 and not self._puts_once():
             return False
         if pooling.stored != pooling.components[0] or (not self.is_row and self.inner_strides[Role.Y] != 1):
             return False
@@ -391,10 +408,10 @@ class _Layout:
         return len(self.axes) > 1 or not self.is_row or steps[Role.Y] == 1 or first.outputs == 1
 
     def _puts_once(self) -> bool:
-        """Whether outputs of the first axis are put together at once. Two bands may make the same ones: neither may
-        read there what the other has not finished."""
+        """Whether outputs of the first axis are written once, in their final state. Two bands may compute the same
+        ones, and neither may read there what the other has not finished."""
         axis, _ = self.axes[0]
-        return len(self.axes) > 1 and (axis.kernel <= 3 or self._scans(axis)) and not self.pulls_runs
+        return len(self.axes) > 1 and (axis.kernel <= 3 or self._scans(axis)) and not self.gathers_runs
 
     def _is_run(self) -> bool:
         """Whether the slabs of a plane follow each other in the output, if they are dense there."""
@@ -404,20 +421,20 @@ class _Layout:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every plane is one run of cells with one output and one divisor, and planes are evenly spaced; or the
-        same read backwards."""
+        """Whether every plane is one run of cells with one output and one divisor, and planes are evenly spaced; or its
+        transpose is."""
         axis, steps = self.axes[0]
-        is_alone = len(self.axes) == 1 and self.is_row and self.pooling.roles == (Role.X, Role.Y)
+        is_alone = len(self.axes) == 1 and self.is_row and self.pooling.is_value
         is_even = self.bands == self.blocks == 1 and len(self.leads) <= 1
-        spreads = self.settings.scales_input
-        is_run = axis.is_one_cell if spreads else axis.is_one_bin
-        is_run &= steps[Role.Y if spreads else Role.X] == 1
+        is_transpose = self.settings.scales_input
+        is_run = axis.is_one_cell if is_transpose else axis.is_one_bin
+        is_run &= steps[Role.Y if is_transpose else Role.X] == 1
         return is_alone and is_even and is_run and self.pooling.counts is None
 
     @cached_property
     def bands(self) -> int:
         """Enough units for every thread, while a band has more rows of its own than it shares with the next."""
-        if self.planes >= UNITS_WANTED or not self.planes or self.is_turned:
+        if self.planes >= UNITS_WANTED or not self.planes or self.is_transposed:
             return 1
         axis, _ = self.axes[0]
         longest = axis.outputs // max(4, 2 * -(-(axis.reach + 1) // axis.stride))
@@ -425,43 +442,75 @@ class _Layout:
             longest = axis.outputs // LONGEST_TILE
         return max(1, min(-(-UNITS_WANTED // self.planes), longest, axis.size))
 
-    # --- the workspace ------------------------------------------------------------------------------------------------
+    # --- schedules ----------------------------------------------------------------------------------------------------
+
+    def _schedule_of(self, i: int) -> Schedule:
+        """The schedule of axis ``i``."""
+        if i == len(self.axes) - 2:
+            return self.schedule
+        if not self._joins_slabs(i):
+            return Schedule.GENERIC
+        return Schedule.PAIRS if self._joins_pairs(i) else Schedule.SLABS
 
     @cached_property
-    def planar(self) -> Planar:
-        """Whether the last two axes are reduced together, straight from memory, and in which way.
+    def schedule(self) -> Schedule:
+        """The schedule of the last two axes: the first of these that applies."""
+        if self.reads_runs:  # other windows are reduced axis by axis, from the same runs
+            return Schedule.RUNS if self._are_few_runs() else Schedule.GENERIC
+        if len(self.axes) < 2 or not (self.is_row or self.is_transposed) or Role.X not in self.pooling.roles:
+            return Schedule.GENERIC
+        if self._can_transpose_rows():
+            return Schedule.TRANSPOSE_ROWS
+        if not self._can_fuse_rows():
+            return Schedule.GENERIC
+        if not self.pooling.is_value:  # to find the first winner, rows cannot be joined before the cells along them
+            return Schedule.WINNER_ROWS if self._can_keep_winner_rows() else Schedule.GENERIC
+        if self._has_square_loop() and self._has_room_for_rows():
+            return Schedule.ROWS
+        # At stride 1, joined rows would be read before they reach the cache.
+        return Schedule.ROW if self.axes[-2][0].stride > 1 else Schedule.GENERIC
 
-        Values alone may be reduced along the rows last. At stride 1 that does not pay, because rows that were just made
-        would be read before they reach the cache. Windows of 3 × 3 and 2 × 2 at stride 2 are read as they are, and so
-        are 3 × 3 at stride 1 where output and input are equally wide.
-        """
-        if self.reads_runs:
-            return Planar.RUNS if self._are_few_runs() else Planar.NOT
-        if len(self.axes) < 2 or not (self.is_row or self.is_turned) or Role.X not in self.pooling.roles:
-            return Planar.NOT
-        (before, before_steps), last = self.axes[-2], self.last
-        kinds = {before.kind, last.kind}
-        if kinds == {AxisKind.EXPANDING}:
-            return Planar.SPREAD if self._spreads_rows() else Planar.NOT
-        if not self._is_in_place() and not self._can_stage():
-            return Planar.NOT
-        if AxisKind.EXPANDING in kinds or before.scans or before.dilation != 1:
-            return Planar.NOT
-        shape = before.kernel, before.stride
-        if shape != (last.kernel, last.stride) or last.dilation != 1 or AxisKind.BINS in kinds:
-            shape = (0, 0)
-        if self.pooling.roles != (Role.X, Role.Y):
-            is_kept = shape in ((3, 1), (3, 2), (2, 2)) and last.outputs <= LONGEST_TILE
-            return Planar.KEPT_ROWS if is_kept and self._is_carried() else Planar.NOT
-        is_dense = before_steps[Role.X] == last.size or not self._is_in_place()  # or is staged
-        is_many = shape in ((3, 2), (2, 2)) or (shape == (3, 1) and last.outputs == last.size > 2 and is_dense)
-        if is_many and self._has_room_for_rows():
-            return Planar.MANY_ROWS
-        return Planar.BY_ROW if before.stride > 1 else Planar.NOT
+    def _can_transpose_rows(self) -> bool:
+        """Transposed windows that cover each cell at most twice along an axis, so that two rows of them are a sum. With
+        dilation, these would not be adjacent rows."""
+        before, last = self.axes[-2][0], self.last
+        if not (before.kind is last.kind is AxisKind.EXPANDING):
+            return False
+        are_few = all(axis.dilation == 1 and axis.kernel <= 2 * axis.stride for axis in (before, last))
+        return are_few and last.outputs <= LONGEST_TILE and self.settings.scales_input and self._has_room_for_rows()
+
+    def _can_fuse_rows(self) -> bool:
+        """Whether the rows of a window are joined where they lie, or where they are staged: they must be adjacent, so
+        without dilation, and few, since many are combined faster from prefixes and suffixes."""
+        before, last = self.axes[-2][0], self.last
+        if AxisKind.EXPANDING in (before.kind, last.kind) or before.scans or before.dilation != 1:
+            return False
+        return self._is_in_place() or self._can_stage()
+
+    def _square(self) -> tuple[int, int]:
+        """Kernel and stride if these are equal on both axes, windows are regular and without dilation; or zeros."""
+        before, last = self.axes[-2][0], self.last
+        shape, is_bins = (before.kernel, before.stride), AxisKind.BINS in (before.kind, last.kind)
+        return (0, 0) if shape != (last.kernel, last.stride) or last.dilation != 1 or is_bins else shape
+
+    def _can_keep_winner_rows(self) -> bool:
+        """The kernel has loops for these windows, and slots for rows of up to a tile. Tangents that take the place of
+        winners must lie as cells do, and go to rows that lie so."""
+        (_, before), (_, last) = self.axes[-2:]
+        has_loop = self._square() in ((3, 1), (3, 2), (2, 2)) and self.last.outputs <= LONGEST_TILE
+        lie_alike = last[Role.U] == last[Role.V] == 1 and before[Role.U] == before[Role.X]
+        return has_loop and (not self.pooling.carries_tangents or (lie_alike and not self.has_holes))
+
+    def _has_square_loop(self) -> bool:
+        """3 × 3 and 2 × 2 windows at stride 2; and 3 × 3 at stride 1 where output and dense input are equally wide: one
+        run makes all output rows there."""
+        last, square = self.last, self._square()
+        is_dense = self.axes[-2][1][Role.X] == last.size or not self._is_in_place()  # or is staged
+        return square in ((3, 2), (2, 2)) or (square == (3, 1) and last.outputs == last.size > 2 and is_dense)
 
     def _are_few_runs(self) -> bool:
-        """Whether windows have so few runs of neighbours, and share so few, that joining rows first does not pay."""
-        is_value = self.pooling.roles == (Role.X, Role.Y) and len(self.axes) > 1
+        """Values of windows that have so few runs, and share so few, that joining rows first does not pay."""
+        is_value = self.pooling.is_value and len(self.axes) > 1
         return is_value and self._are_squares() and all(axis.stride > 1 for axis, _ in self.axes[-2:])
 
     def _are_squares(self) -> bool:
@@ -470,65 +519,19 @@ class _Layout:
         are_regular = before.kind is last.kind is AxisKind.SLIDING and before.dilation == last.dilation == 1
         return are_regular and before.kernel == last.kernel in (2, 3)
 
-    def _has_room_for_rows(self) -> bool:
-        """Whether many output rows of the last two axes can be made at once: in the output, or in the workspace."""
-        is_run = self.is_direct and self._is_run()
-        return len(self.axes) > 2 or is_run or (self._can_stage() and not self._is_in_place() and not self.is_direct)
-
-    def _spreads_rows(self) -> bool:
-        """Whether windows that cover each cell twice at most are read backwards row by row."""
-        before, last = self.axes[-2][0], self.last
-        are_few = all(axis.dilation == 1 and axis.kernel <= 2 * axis.stride for axis in (before, last))
-        return are_few and last.outputs <= LONGEST_TILE and self.settings.scales_input and self._has_room_for_rows()
-
-    def _can_stage(self) -> bool:
-        """Whether a plane of the last two axes has so few cells and outputs that it may be copied."""
-        cells, outputs = (prod(sizes) for sizes in zip(*((a.size, a.outputs) for a, _ in self.axes[-2:]), strict=True))
-        is_value = self.pooling.reads_in_place and self.pooling.roles == (Role.X, Role.Y)
-        return is_value and max(cells, outputs) <= LARGEST_SLAB
-
-    @property
-    def is_staged(self) -> bool:
-        is_as_it_is = self._is_in_place() or (self.planar is Planar.MANY_ROWS and self._converts_rows())
-        return self.planar in (Planar.BY_ROW, Planar.MANY_ROWS) and not is_as_it_is
-
-    def _converts_rows(self) -> bool:
-        """Whether numbers are converted as they are read, and rounded and written as rows of a plane are made."""
-        (before, steps), last, settings = self.axes[-2], self.last, self.settings
-        if len(self.axes) > 2 or not self._lies_in_rows() or not self.pooling.is_quiet or self.has_holes:
-            return False
-        is_dense = before.stride > 1 or steps[Role.X] == last.size
-        is_written = self.last_steps[Role.Y] == 1 and steps[Role.Y] == last.outputs
-        return is_dense and is_written and (settings.inverse != 0.0 or settings.divisor == 0.0)
-
-    @property
-    def staged_cells(self) -> int:
-        if self.planar is Planar.SPREAD:
-            return (self.staged_rows + 1) * self.tile_room
-        if self.is_turned:
-            return self.inner * prod(axis.size for axis, _ in self.axes)
-        if self.planar is Planar.MANY_ROWS and not self._is_in_place() and not self.is_staged:
-            return self.axes[0][0].kernel * self.last.size  # windows that are not all real
-        return prod(axis.size for axis, _ in self.axes[-2:]) if self.is_staged else 0
-
-    @property
-    def staged_rows(self) -> int:
-        """Of windows read backwards."""
-        return max(1, min(self.axes[-2][0].size, LARGEST_SLAB // self.tile_room)) if len(self.axes) > 1 else 0
-
     def _slab_cells(self, i: int) -> int:
         """The cells of the later axes."""
         return prod(axis.size for axis, _ in self.axes[i + 1 :])
 
     def _joins_slabs(self, i: int) -> bool:
-        """Whether the slabs of cells of a window are joined before later axes are reduced: no window shares them, and
-        vectors are as long as slabs are."""
+        """Whether the slabs of cells of a window are joined before later axes are reduced. No two windows may share
+        them (stride at least kernel, no dilation), or they would be joined twice; vectors are as long as slabs."""
         axis, later = self.axes[i][0], range(i + 1, len(self.axes))
-        is_value = self.is_row and self.pooling.roles == (Role.X, Role.Y) and self._is_in_place()
+        is_value = self.is_row and self.pooling.is_value and self._is_in_place()
         is_value &= self.last.kind is not AxisKind.BINS  # sums have one order, whether planes are turned or not
-        is_apart = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
+        is_disjoint = axis.kind is AxisKind.SLIDING and axis.dilation == 1 < axis.kernel <= axis.stride
         is_dense = all(self.axes[j][1][Role.X] == self._slab_cells(j) for j in later)
-        return i < len(self.axes) - 2 and is_value and is_apart and is_dense and self._slab_cells(i) <= LARGEST_SLAB
+        return i < len(self.axes) - 2 and is_value and is_disjoint and is_dense and self._slab_cells(i) <= LARGEST_SLAB
 
     def _joins_pairs(self, i: int) -> bool:
         """Whether slabs of two axes are joined at once: windows of the last four are pairs, and of the last three end
@@ -537,25 +540,58 @@ class _Layout:
         are_pairs = len(later) == 4 and all(axis.kernel == 2 for axis in later)
         return are_pairs and self._joins_slabs(i + 1) and all(axis.ends_with_windows for axis in later[1:])
 
-    def _planar(self, i: int) -> Planar:
-        """How axis ``i`` is reduced together with later ones."""
-        if i == len(self.axes) - 2:
-            return self.planar
-        if not self._joins_slabs(i):
-            return Planar.NOT
-        return Planar.PAIRS if self._joins_pairs(i) else Planar.SLABS
+    # --- the workspace ------------------------------------------------------------------------------------------------
 
-    def _is_carried(self) -> bool:
-        """Whether tangents, if they take the place of winners, lie as cells do, and go to rows that lie so."""
-        (_, before), (_, last) = self.axes[-2:]
-        lie_alike = last[Role.U] == last[Role.V] == 1 and before[Role.U] == before[Role.X]
-        return not self.pooling.carries_tangents or (lie_alike and not self.has_holes)
+    def _has_room_for_rows(self) -> bool:
+        """Whether many output rows of the last two axes can be written at once: to the output, or to the workspace."""
+        is_run = self.is_direct and self._is_run()
+        return len(self.axes) > 2 or is_run or (self._can_stage() and not self._is_in_place() and not self.is_direct)
+
+    def _can_stage(self) -> bool:
+        """Whether a plane of the last two axes has so few cells and outputs that it may be copied."""
+        cells, outputs = (prod(sizes) for sizes in zip(*((a.size, a.outputs) for a, _ in self.axes[-2:]), strict=True))
+        is_value = self.pooling.family.works_in_place and self.pooling.is_value
+        return is_value and max(cells, outputs) <= LARGEST_SLAB
+
+    @property
+    def is_staged(self) -> bool:
+        is_as_it_is = self._is_in_place() or (self.schedule is Schedule.ROWS and self._converts_rows())
+        return self.schedule in (Schedule.ROW, Schedule.ROWS) and not is_as_it_is
+
+    def _converts_rows(self) -> bool:
+        """Whether numbers are converted as they are read, and rounded as rows of a plane are written."""
+        (before, steps), last, settings = self.axes[-2], self.last, self.settings
+        if len(self.axes) > 2 or not self._lies_in_rows() or not self._has_one_divisor() or self.has_holes:
+            return False
+        is_dense = before.stride > 1 or steps[Role.X] == last.size
+        is_written = self.last_steps[Role.Y] == 1 and steps[Role.Y] == last.outputs
+        return is_dense and is_written and (settings.inverse != 0.0 or settings.divisor == 0.0)
+
+    @property
+    def staged_cells(self) -> int:
+        if self.schedule is Schedule.TRANSPOSE_ROWS:
+            return (self.staged_rows + 1) * self.tile_room
+        if self.is_transposed:
+            return self.inner * prod(axis.size for axis, _ in self.axes)
+        if self.schedule is Schedule.ROWS and not self._is_in_place() and not self.is_staged:
+            return self.axes[0][0].kernel * self.last.size  # windows that are not all real
+        return prod(axis.size for axis, _ in self.axes[-2:]) if self.is_staged else 0
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows of transposed windows that are staged at once."""
+        return max(1, min(self.axes[-2][0].size, LARGEST_SLAB // self.tile_room)) if len(self.axes) > 1 else 0
 
     @cached_property
-    def writes_cells(self) -> bool:
+    def writes_all_cells(self) -> bool:
         """2 × 2 windows side by side, of real cells only, which reach from one end of the rows to the other."""
         roles = {*self.pooling.roles}
-        if len(self.axes) != 2 or self.bands > 1 or self.planar is not Planar.KEPT_ROWS or not self.settings.pulls:
+        if (
+            len(self.axes) != 2
+            or self.bands > 1
+            or self.schedule is not Schedule.WINNER_ROWS
+            or not self.settings.is_vjp
+        ):
             return False
         (first, _), (last, steps) = self.axes
         is_real = first.low == last.low == 0 and first.size >= 2 * first.outputs
@@ -568,8 +604,8 @@ class _Layout:
 
     @cached_property
     def reads_runs(self) -> bool:
-        """Whether windows along the last axis are put together from neighbours where they lie."""
-        return self._lies_in_runs() and not self.is_turned and not self._scans(self.last)
+        """Whether windows along the last axis are joined from neighbours where they lie."""
+        return self._lies_in_runs() and not self.is_transposed and not self._scans(self.last)
 
     def _lies_in_runs(self) -> bool:
         """Whether neighbours are a run that can be read in place: as they are, or converted once. Of few neighbours,
@@ -577,40 +613,40 @@ class _Layout:
         pooling, (last, _) = self.pooling, self.axes[-1]
         is_bins = last.kind is AxisKind.BINS and last.outputs > 1
         is_run = self.inner_total > (FEW_NEIGHBOURS if is_bins else 1) and self.inner_strides[Role.X] == 1
-        is_read_once = pooling.roles == (Role.X, Role.Y) and (is_bins or last.kernel <= last.stride)
-        is_in_place = pooling.reads_in_place and (pooling.stored == pooling.components[0] or is_read_once)
+        is_read_once = pooling.is_value and (is_bins or last.kernel <= last.stride)
+        is_in_place = pooling.family.works_in_place and (pooling.stored == pooling.components[0] or is_read_once)
         return is_run and is_in_place and Role.X in pooling.roles and not self.settings.scales_input
 
     def _lies_in_rows(self) -> bool:
-        """Whether that is so but for the conversion."""
+        """Whether rows of cells are read where they lie, or converted on the way."""
         is_run = self.is_row and self.last_steps[Role.X] == 1 and not self.settings.scales_input
-        return self.pooling.reads_in_place and is_run
+        return self.pooling.family.works_in_place and is_run
 
     @property
     def unused_stretches(self) -> int:
-        """Of three stretches of the last axis, two whose runs are doubled in turns, or rows that are kept, come before
-        a copy of cells; where that alone is needed, the others take no room."""
+        """Stretches that take no room. Of three stretches of the last axis, two for doubled runs, or for kept rows,
+        come before one for a copy of cells, which alone may be needed."""
         is_alone = not self._needs_all_stretches() and (
-            self.last.kind is AxisKind.SLIDING or self.planar not in (Planar.NOT, Planar.SPREAD)
+            self.last.kind is AxisKind.SLIDING or self.schedule not in (Schedule.GENERIC, Schedule.TRANSPOSE_ROWS)
         )
-        return 2 if self.is_turned or (self.is_row and is_alone) else 0
+        return 2 if self.is_transposed or (self.is_row and is_alone) else 0
 
     @property
     def stretches(self) -> int:
-        """How many are needed."""
+        """How many stretches are needed."""
         if not self.is_row:
-            return int(self.is_turned)
+            return int(self.is_transposed)
         if self._needs_all_stretches():
             return 3
-        is_copied = not self._is_in_place() or self.planar is not Planar.NOT
+        is_copied = not self._is_in_place() or self.schedule is not Schedule.GENERIC
         return 1 if self.last.kind is AxisKind.EXPANDING else int(is_copied)
 
     def _needs_all_stretches(self) -> bool:
-        return not self.pooling.reads_in_place or self.last.doubles or self.planar is Planar.KEPT_ROWS
+        return not self.pooling.family.works_in_place or self.last.doubles or self.schedule is Schedule.WINNER_ROWS
 
     def _scans(self, axis: ReducedAxis) -> bool:
         volume = prod(other.kernel for other, _ in self.axes)
-        return axis.scans and volume >= self.pooling.scan_volume * axis.kernel
+        return axis.scans and volume >= self.pooling.family.scan_volume * axis.kernel
 
     @cached_property
     def slabs(self) -> list[int]:
@@ -623,32 +659,32 @@ class _Layout:
         """Where the ring of each axis begins, and where the last one ends.
 
         The finished slab of the first axis comes first; a ring has a slab per row, and one more for the prefix. Values
-        that go straight to the output need no slab, and rows that are read straight from memory no ring; where slabs of
-        cells are joined, one takes the ring's place.
+        that are written directly to the output need no slab, and fused axes no ring; where slabs of cells are joined,
+        one takes the ring's place.
         """
         is_slabless = self.is_direct and len(self.pooling.components) == 1
         finished = self.slabs[0] if len(self.axes) > 1 or not self.is_row else self.tile
-        if len(self.axes) == 2 and self.planar in (Planar.MANY_ROWS, Planar.SPREAD):
+        if len(self.axes) == 2 and self.schedule in (Schedule.ROWS, Schedule.TRANSPOSE_ROWS):
             finished *= self.axes[0][0].outputs
         found = [0 if is_slabless else finished]
         for i, (axis, _) in enumerate(self.axes):
-            straight = Planar.BY_ROW, Planar.MANY_ROWS, Planar.SPREAD, Planar.RUNS
-            is_straight = i == len(self.axes) - 2 and (self.planar in straight or self.pulls_runs)
-            is_ringless = self.is_row or self.is_turned or self.reads_runs
+            fused = Schedule.ROW, Schedule.ROWS, Schedule.TRANSPOSE_ROWS, Schedule.RUNS
+            is_straight = i == len(self.axes) - 2 and (self.schedule in fused or self.gathers_runs)
+            is_ringless = self.is_row or self.is_transposed or self.reads_runs
             has_ring = (i < len(self.axes) - 1 or not is_ringless) and not is_straight
             room = self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0
             found.append(found[-1] + (self._slab_cells(i) if self._joins_slabs(i) else room))
         return found
 
     def _is_one_small_row(self) -> bool:
-        """Whether rows of one axis, in whose runs winners are found, are enough or short enough to be one unit each."""
+        """Whether rows of one axis, in whose runs winners are found, are many or short enough to be one unit each."""
         ((axis, _),) = self.axes
-        is_small = self._stages_neighbours() or (self.reads_runs and self.pooling.finds_winners)
+        is_small = self._stages_neighbours() or (self.reads_runs and self.pooling.family.finds_winners)
         return is_small and (self.planes >= UNITS_WANTED or axis.size <= LONGEST_TILE)
 
     def _stages_neighbours(self) -> bool:
         """Whether winners are found in rows of many neighbours, which are staged."""
-        return self.pooling.finds_winners and self.inner >= FEWEST_STAGED and self._has_small_windows()
+        return self.pooling.family.finds_winners and self.inner >= FEWEST_STAGED and self._has_small_windows()
 
     def _has_small_windows(self) -> bool:
         return all(
@@ -663,7 +699,7 @@ class _Layout:
 
     @cached_property
     def staged(self) -> StagedRows:
-        if len(self.axes) == 1 or self.pulls_runs or not self._stages_neighbours():
+        if len(self.axes) == 1 or self.gathers_runs or not self._stages_neighbours():
             return StagedRows()
         last = self.last
         phase = -(-max((last.outputs - 1) * last.stride + last.kernel, last.low + last.size) // last.stride)
@@ -671,7 +707,7 @@ class _Layout:
 
     @property
     def staged_end(self) -> int:
-        """Behind what they take of each component."""
+        """Where the staged rows end in each component."""
         if not self.staged.is_used:
             return self.ring_end
         later = [axis for axis, _ in self.axes[1:]]
@@ -680,11 +716,11 @@ class _Layout:
 
     @cached_property
     def gathering(self) -> Gathering:
-        """Cells gather cotangents from small windows, which takes time for every tap; others are sent to winners."""
+        """Cotangents of small windows are gathered, which takes time for every tap; others are scattered."""
         (first, _), (last, steps) = self.axes[0], self.axes[-1]
-        if self.pulls_runs:
+        if self.gathers_runs:
             windows = (first.kernel - 1) // first.stride + 1
-            return Gathering(is_used=True, in_runs=True, kept_at=self.ring_end, slots=windows)
+            return Gathering(is_used=True, in_runs=True, accumulators_at=self.ring_end, slots=windows)
         if not self._gathers():
             return Gathering()
         is_dense = steps[Role.V] == self.inner_total == self.inner and (self.is_row or self.inner_strides[Role.V] == 1)
@@ -697,15 +733,17 @@ class _Layout:
             is_in_place=is_in_place,
             phase=self.phase,
             sums_at=sums_at,
-            kept_at=sums_at + last.stride * self.phase,
+            accumulators_at=sums_at + last.stride * self.phase,
             slots=first.kernel,
             pitch=self.margin + self.phase,
             margin=self.margin,
-            chunk=self._chunk(sums_at + last.stride * self.phase + self.kept_places) if is_in_place else RowChunk(),
+            chunk=self._chunk(sums_at + last.stride * self.phase + self.accumulator_places)
+            if is_in_place
+            else RowChunk(),
         )
 
     def _chunk(self, at: int) -> RowChunk:
-        """Of 3 × 3 windows in planes whose rows lie side by side, where winners are wanted for nothing else."""
+        """Chunks of 3 × 3 windows in planes of adjacent cells, if winners are needed for nothing else."""
         (first, steps), last = self.axes[0], self.last
         is_plane = len(self.axes) == 2 and {Role.X} <= {*self.pooling.roles} <= {Role.X, Role.Y, Role.U, Role.V}
         is_square = first.kernel == last.kernel == 3 and first.stride == last.stride <= 2
@@ -718,8 +756,8 @@ class _Layout:
         rows = max(1, min(first.outputs, (LARGEST_CHUNK // pitch - 3) // first.stride + 1))
         cells = first.stride * (rows - 1) + 3
         largest_at = at + self.margin
-        kept_at = largest_at + cells * pitch + self.margin
-        return RowChunk(rows, is_run, cells if is_run else 1, pitch, largest_at, kept_at)
+        accumulators_at = largest_at + cells * pitch + self.margin
+        return RowChunk(rows, is_run, cells if is_run else 1, pitch, largest_at, accumulators_at)
 
     def _are_runs(self, steps: PerArray) -> bool:
         """Whether rows follow each other in every array."""
@@ -727,30 +765,30 @@ class _Layout:
         return steps[Role.X] == steps[Role.V] == cells and steps[Role.U] == outputs == steps[Role.Y]
 
     @cached_property
-    def pulls_runs(self) -> bool:
-        """Whether winners of small windows without gaps are found, and heard of by cells, in runs of neighbours."""
+    def gathers_runs(self) -> bool:
+        """Whether winners of small windows without gaps are found, and their cotangents gathered, in runs."""
         roles, inner = {*self.pooling.roles}, self.inner_strides
         if len(self.axes) != 2 or not (self.reads_runs and self._are_squares() and self._has_small_windows()):
             return False
-        is_pull = {Role.X, Role.U, Role.V} <= roles <= {Role.X, Role.Y, Role.U, Role.V} and self.settings.pulls
+        is_pull = {Role.X, Role.U, Role.V} <= roles <= {Role.X, Role.Y, Role.U, Role.V} and self.settings.is_vjp
         are_runs = inner[Role.U] == inner[Role.V] == 1 and self.pooling.stored >= 4
         are_runs &= all(axis.stride <= axis.kernel for axis, _ in self.axes)
-        return is_pull and are_runs and self.kept_places <= MOST_KEPT
+        return is_pull and are_runs and self.accumulator_places <= MOST_ACCUMULATORS
 
     def _gathers(self) -> bool:
-        """It is the windows that decide, so that sums have one order, with and without a tape; where no two windows
-        share a cell, there is but one."""
-        has_winners = self.pooling.finds_winners or Role.TAPE in self.pooling.roles
-        if not (self.settings.pulls and has_winners) or len(self.axes) not in (2, 3) or self.writes_cells:
-            return False  # in four dimensions a cell hears from so many rows that sending takes less
+        """Whether cells gather cotangents. The windows decide, so that sums have one order with and without a tape; if
+        no two windows share a cell, there is only one order."""
+        has_winners = self.pooling.family.finds_winners or Role.TAPE in self.pooling.roles
+        if not (self.settings.is_vjp and has_winners) or len(self.axes) not in (2, 3) or self.writes_all_cells:
+            return False  # in four dimensions so many rows contribute to a cell that scattering costs less
         axes = [axis for axis, _ in self.axes]
         are_small = all(
             axis.kind is AxisKind.SLIDING and axis.dilation == 1 and min(axis.outputs, axis.size) > 0 for axis in axes
         )
         if not are_small or self.has_holes or prod(axis.kernel for axis in axes) > MOST_GATHERED:
             return False
-        is_sent = self.are_apart and self.last.stride > 2 and not self.staged.is_used
-        return not is_sent and self.kept_places <= MOST_KEPT
+        is_sent = self.are_disjoint and self.last.stride > 2 and not self.staged.is_used
+        return not is_sent and self.accumulator_places <= MOST_ACCUMULATORS
 
     @property
     def gathering_end(self) -> int:
@@ -758,10 +796,10 @@ class _Layout:
             return self.staged_end
         chunk = self.gathering.chunk
         if self.gathering.in_runs:
-            return self.gathering.kept_at + self.gathering.slots * self.last.outputs
+            return self.gathering.accumulators_at + self.gathering.slots * self.last.outputs
         if chunk.rows:
-            return chunk.kept_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
-        return self.gathering.kept_at + self.kept_places
+            return chunk.accumulators_at + (self.axes[0][0].stride * (chunk.rows - 1) + 3) * chunk.pitch + self.margin
+        return self.gathering.accumulators_at + self.accumulator_places
 
     @property
     def phase(self) -> int:
@@ -770,18 +808,18 @@ class _Layout:
 
     @property
     def margin(self) -> int:
-        """Windows that cover a cell after the first that does."""
+        """Windows that cover a cell, except the first."""
         return (self.last.kernel - 1) // self.last.stride
 
     @property
-    def kept_places(self) -> int:
-        """Of windows in the rows of cells that hear from them at a time."""
+    def accumulator_places(self) -> int:
+        """Places in the accumulators of all rows of cells at a time."""
         rows = self.axes[0][0].kernel * prod(axis.size for axis, _ in self.axes[1:-1])
         return rows * (self.margin + self.phase)
 
     @property
-    def are_apart(self) -> bool:
-        return all(axis.is_apart for axis, _ in self.axes)
+    def are_disjoint(self) -> bool:
+        return all(axis.is_disjoint for axis, _ in self.axes)
 
     @property
     def ring_end(self) -> int:
@@ -789,31 +827,31 @@ class _Layout:
 
     @cached_property
     def tile(self) -> int:
-        """How many outputs of the last axis are made at a time."""
+        """Outputs of the last axis that are reduced at a time."""
         is_long = len(self.axes) > 1 or len(self.pooling.components) == 1
         longest = LONGEST_TILE if is_long else LONGEST_TILE // 4
         return max(1, min(self.last.outputs, longest, 4 * LONGEST_TILE // self.last.stride))
 
     @cached_property
     def tile_room(self) -> int:
-        """The cells that they read."""
+        """The cells that a tile reads."""
         axis = self.last
         if axis.kind is AxisKind.BINS:
-            return axis.size * self.inner if self.is_turned else min(LONGEST_TILE * 2, axis.size)
+            return axis.size * self.inner if self.is_transposed else min(LONGEST_TILE * 2, axis.size)
         if axis.kind is AxisKind.EXPANDING:
             return (self.tile + axis.reach) // axis.stride + 3
         return (self.tile - 1) * axis.stride + axis.reach + 1
 
     def _plane_bytes(self) -> int:
-        """Of the float32 plane of a 16-bit cotangent."""
-        if not self.settings.pulls or self.pooling.stored >= 4 or self.gathering.is_used:
+        """Bytes of the float32 plane of a 16-bit cotangent."""
+        if not self.settings.is_vjp or self.pooling.stored >= 4 or self.gathering.is_used:
             return 0
         rows = -(-self.axes[0][0].size // self.bands)
         return 4 * self.inner * rows * prod(axis.size for axis, _ in self.axes[1:])
 
 
 def _take_inner(leads: list[LeadAxis], last: Axis) -> tuple[int, PerArray]:
-    """Neighbours in memory are pooled side by side if they belong to a leading axis, which is taken from the others."""
+    """Take a leading axis whose elements are adjacent in memory: they are pooled side by side."""
     axis, steps = last
     if steps[Role.X] != 1 and axis.size != 1:
         for i, (n, s) in enumerate(leads):
@@ -823,8 +861,8 @@ def _take_inner(leads: list[LeadAxis], last: Axis) -> tuple[int, PerArray]:
     return 1, NOWHERE
 
 
-def _merged_leads(leads: Sequence[LeadAxis]) -> list[LeadAxis]:
-    """Neighbouring leading axes as one wherever every array allows it."""
+def _merge_leads(leads: Sequence[LeadAxis]) -> list[LeadAxis]:
+    """Merge adjacent leading axes wherever every array allows it."""
     merged: list[LeadAxis] = []
     for n, steps in leads:
         if merged and all(before == n * s for before, s in zip(merged[-1][1], steps, strict=True)):

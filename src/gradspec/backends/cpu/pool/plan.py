@@ -12,9 +12,19 @@ import numpy as np
 from gradspec.backends.cpu.binding import task_of
 from gradspec.backends.cpu.dtypes import COMPUTED, computed_float, has_short_winners, is_selected_as_stored
 from gradspec.backends.cpu.pool.arguments import AxisKind, PoolSettings, Role
-from gradspec.backends.cpu.pool.axes import backwards, reaches_far, reduced_axes
+from gradspec.backends.cpu.pool.axes import reaches_far, reduced_axes, transpose_axis
 from gradspec.backends.cpu.pool.inverse import inverse_of
-from gradspec.backends.cpu.pool.layout import Count, Pooling
+from gradspec.backends.cpu.pool.layout import (
+    RECORDED_WINNERS,
+    TIED_COTANGENTS,
+    TIED_SHARES,
+    TIES,
+    VALUES,
+    WINNERS,
+    Count,
+    KernelFamily,
+    Pooling,
+)
 from gradspec.backends.tables import Ints, counted_taps, real_cells
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.graph.ir import Node, Var
@@ -25,9 +35,9 @@ from gradspec.spec.window import AxisWindow, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
 MANY_WINDOWS = 27
-"""Where so many cover a cell, reading them backwards costs less than visiting every tap."""
+"""If at least so many windows cover a cell, transposed windows cost less than visiting every tap."""
 MOST_SHORT = 1 << 14
-"""Taps of windows whose winners have 16 bits, nobody's number included, wherever in a window it is moved."""
+"""Most taps of windows whose winners have 16 bits: no winner stays negative after any shift."""
 
 Variables = dict[Role, Var]
 """Which variables play which roles."""
@@ -66,10 +76,10 @@ def _volume(window: Window) -> int:
 
 
 def are_covered_often(window: Window) -> bool:
-    """Whether so many windows cover a cell that it pays to read them backwards."""
-    axes = [backwards(axis) for axis in reduced_axes(window)]
-    is_apart = any(axis.kind is AxisKind.EXPANDING and axis.dilation > 1 for axis in axes)
-    return prod(axis.slots for axis in axes) >= MANY_WINDOWS and not is_apart
+    """Whether so many windows cover a cell that transposed windows pay."""
+    axes = [transpose_axis(axis) for axis in reduced_axes(window)]
+    is_dilated = any(axis.kind is AxisKind.EXPANDING and axis.dilation > 1 for axis in axes)
+    return prod(axis.slots for axis in axes) >= MANY_WINDOWS and not is_dilated
 
 
 def _tape_bytes(window: Window) -> int:
@@ -78,26 +88,26 @@ def _tape_bytes(window: Window) -> int:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """The variables of one search for winners; None for what nobody reads."""
+class _MaxRequest:
+    """The variables of one search for winners; None for those that are not needed."""
 
     value: Var | None = None
     indices: Var | None = None
     sent: Var | None = None
-    """The tangent or cotangent that goes to, or comes from, the winners."""
+    """The incoming tangent or cotangent."""
     received: Var | None = None
-    pulls: bool = False
+    is_vjp: bool = False
 
     @classmethod
-    def of(cls, work: Work) -> _Wanted | None:
-        """None if more is wanted than one kernel gives."""
+    def of(cls, work: Work) -> _MaxRequest | None:
+        """None if one kernel cannot compute everything that is wanted."""
         found: dict[str, Any] = {}
         for node in work.nodes:
             is_value = node.op.name == "max_pool"
             names = ("value", "indices") if is_value else ("received",)
             mine: dict[str, Any] = {n: v for n, v in zip(names, node.outputs, strict=False) if v in work.outputs}
             if not is_value:
-                mine |= {"sent": node.inputs[1], "pulls": node.op.name == "max_pool_pull"}
+                mine |= {"sent": node.inputs[1], "is_vjp": node.op.name == "max_pool_pull"}
             if found.keys() & mine.keys():
                 return None
             found |= mine
@@ -116,14 +126,14 @@ class _MaxLowering(LoweringBase):
         return node.inputs[0], replace(node.attrs, return_indices=False)
 
     def tape(self, node: Node) -> TensorType | None:
-        """Winners as bytes. A value alone is found faster without them."""
+        """Winners as bytes; a value alone needs none."""
         if node.op.name == "max_pool" or node.attrs.ties != "first":
             return None
         window, x = _window(node), node.inputs[0]
         return TensorType(u8, (*lead_sizes(x, window), *window.outputs, _tape_bytes(window)))
 
     def task(self, work: Work) -> Task | None:
-        wanted, node = _Wanted.of(work), work.nodes[0]
+        wanted, node = _MaxRequest.of(work), work.nodes[0]
         if wanted is None or node.inputs[0].dtype.name not in COMPUTED:
             return None
         window, x = _window(node), node.inputs[0]
@@ -132,38 +142,36 @@ class _MaxLowering(LoweringBase):
         if node.attrs.ties != "first" and wanted.received is not None:
             if wanted.indices is not None:
                 return None
-            if not wanted.pulls or not are_covered_often(window):
+            if not wanted.is_vjp or not are_covered_often(window):
                 return _ties_task(window, x, wanted, node.attrs.ties)
-            return _covering_task(window, x, wanted, node.attrs.ties) if wanted.value is None else None
+            return _ties_transpose_task(window, x, wanted, node.attrs.ties) if wanted.value is None else None
         if _volume(window) >= 1 << 30 or (work.reads_tape and wanted.has_outputs):
             return None
         return _max_task(window, x, wanted, work)
 
 
-def _has_short_winners(window: Window, dtype: DType, roles: Sequence[Role], pulls: bool) -> bool:
+def _has_short_winners(window: Window, dtype: DType, roles: Sequence[Role], is_vjp: bool) -> bool:
     """Whether winners are found whose numbers fit 16 bits, and no cotangents are added up, which takes more."""
-    is_sum = pulls and not all(axis.is_apart for axis in reduced_axes(window))
+    is_sum = is_vjp and not all(axis.is_disjoint for axis in reduced_axes(window))
     return has_short_winners(dtype.name) and Role.X in roles and not is_sum and _volume(window) <= MOST_SHORT
 
 
-def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], pulls: bool = False) -> Pooling:
+def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], is_vjp: bool = False) -> Pooling:
     computed, stored, is_alone = COMPUTED[x.dtype.name], x.dtype.numpy.itemsize, [*roles] == [Role.X, Role.Y]
-    if is_selected_as_stored(x.dtype.name) if is_alone else _has_short_winners(window, x.dtype, roles, pulls):
+    if is_selected_as_stored(x.dtype.name) if is_alone else _has_short_winners(window, x.dtype, roles, is_vjp):
         computed = stored
     return Pooling(
+        VALUES if is_alone else WINNERS if Role.X in roles else RECORDED_WINNERS,
         reduced_axes(window),
         x.shape[: x.ndim - window.rank],
         tuple(roles),
-        PoolSettings(pulls=pulls, tape_bytes=_tape_bytes(window)),
+        PoolSettings(is_vjp=is_vjp, tape_bytes=_tape_bytes(window)),
         components=(computed,) if is_alone else (computed, computed),
         stored=stored,
-        reads_in_place=True,
-        finds_winners=not is_alone and Role.X in roles,
-        is_quiet=is_alone,
     )
 
 
-def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
+def _max_task(window: Window, x: Var, wanted: _MaxRequest, work: Work) -> Task:
     tape = work.tape
     source = {Role.TAPE: tape} if work.reads_tape else {Role.X: x}
     rest = {Role.U: wanted.sent, Role.Y: wanted.value, Role.INDICES: wanted.indices, Role.V: wanted.received}
@@ -173,41 +181,39 @@ def _max_task(window: Window, x: Var, wanted: _Wanted, work: Work) -> Task:
     name, operation = ("window maximum", "max") if is_alone else ("window winners", "winners")
     if work.reads_tape:
         name, operation = "recorded winners", "tape"
-    pooling = _max_pooling(window, x.type, [*variables], wanted.pulls)
+    pooling = _max_pooling(window, x.type, [*variables], wanted.is_vjp)
     if pooling.carries_tangents:
         name, operation = "window tangents", "tangents"
     return pooling_task(name, operation, x.dtype, pooling, variables, nanoseconds=0.7 if is_alone else 3.0)
 
 
-def _ties_task(window: Window, x: Var, wanted: _Wanted, ties: str) -> Task:
+def _ties_task(window: Window, x: Var, wanted: _MaxRequest, ties: str) -> Task:
     roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
     variables = {role: v for role, v in roles.items() if v is not None}
     pooling = Pooling(
+        TIES,
         reduced_axes(window),
         lead_sizes(x, window),
         tuple(variables),
-        PoolSettings(pulls=wanted.pulls, splits=ties == "split"),
+        PoolSettings(is_vjp=wanted.is_vjp, splits=ties == "split"),
         components=(COMPUTED[x.dtype.name],) * 3,
         stored=x.dtype.numpy.itemsize,
-        writes_directly=False,
-        wants_real_cells=True,
-        lists_taps=True,
     )
     nanoseconds = 3.0 + 0.5 * _volume(window)
     return pooling_task("window ties", "ties", x.dtype, pooling, variables, nanoseconds)
 
 
-def covering_task(name: str, operation: str, window: Window, shares: Task, received: Var, pooling: Pooling) -> Task:
-    """Windows read backwards, after the task that makes their maxima and shares of its first operand."""
+def transpose_task(
+    name: str, operation: str, window: Window, shares: Task, received: Var, pooling: Pooling, family: KernelFamily
+) -> Task:
+    """Transposed windows, after the task that computes the maxima and shares of windows from its first operand."""
     x, function = shares.inputs[0], kernel(SOURCE, f"{operation}:{received.dtype}")
     spread = replace(
         pooling,
-        axes=tuple(map(backwards, reduced_axes(window))),
+        family=family,
+        axes=tuple(map(transpose_axis, reduced_axes(window))),
         roles=(Role.Y, Role.X, Role.U, Role.V),
         counts=None,
-        wants_real_cells=False,
-        lists_taps=False,
-        shares_cotangents=False,
         tables={},
     )
     inputs, cost = (x, *shares.outputs), 12.0 * spread.largest
@@ -216,35 +222,34 @@ def covering_task(name: str, operation: str, window: Window, shares: Task, recei
 
 
 def share_variables(x: Var, sent: Var, received: Var) -> Variables:
-    """What makes maxima Y and shares V of a cotangent U."""
+    """The variables of a task that computes maxima Y and shares V of a cotangent U."""
     type = TensorType(computed_float(x.dtype), sent.shape)
     made = (Var(f"{received.name}.{part}", type, None) for part in ("maxima", "shares"))
     return dict(zip((Role.X, Role.U, Role.Y, Role.V), (x, sent, *made), strict=True))
 
 
-def _covering_task(window: Window, x: Var, wanted: _Wanted, ties: str) -> Task:
+def _ties_transpose_task(window: Window, x: Var, wanted: _MaxRequest, ties: str) -> Task:
     assert wanted.sent is not None
     assert wanted.received is not None
     variables = share_variables(x, wanted.sent, wanted.received)
     pooling = Pooling(
+        TIED_SHARES,
         reduced_axes(window),
         lead_sizes(x, window),
         tuple(variables),
         PoolSettings(splits=ties == "split"),
         components=(COMPUTED[x.dtype.name],) * 3,
         stored=x.dtype.numpy.itemsize,
-        writes_directly=False,
-        shares_cotangents=True,
     )
     shares = pooling_task("window shares", "tied_shares", x.dtype, pooling, variables, nanoseconds=10.0)
-    return covering_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling)
+    return transpose_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling, TIED_COTANGENTS)
 
 
 # --- the average ------------------------------------------------------------------------------------------------------
 
 
 def _divisor(attrs: AvgPool, window: Window) -> tuple[float, Count | None]:
-    """The one divisor of all windows, or 0 and what counts the cells of each."""
+    """The common divisor of all windows, or 0 and what counts the cells of each."""
     if attrs.divisor_override is not None:
         return float(attrs.divisor_override), None
     counts = counted_taps if attrs.count_include_pad else _at_least_one
@@ -259,36 +264,35 @@ def _at_least_one(window: AxisWindow) -> Ints:
     return np.maximum(real_cells(window), 1)
 
 
-def _average_pooling(attrs: AvgPool, window: Window, x: TensorType, spreads: bool = False) -> Pooling:
+def _average_pooling(attrs: AvgPool, window: Window, x: TensorType, is_transpose: bool = False) -> Pooling:
     divisor, counts = _divisor(attrs, window)
     computed, axes = COMPUTED[x.dtype.name], reduced_axes(window)
     inverse, rest = inverse_of(divisor, computed)
     return Pooling(
-        tuple(map(backwards, axes)) if spreads else axes,
+        VALUES,
+        tuple(map(transpose_axis, axes)) if is_transpose else axes,
         x.shape[: x.ndim - window.rank],
         (Role.X, Role.Y),
-        PoolSettings(scales_input=spreads, divisor=divisor, inverse=inverse, inverse_rest=rest),
+        PoolSettings(scales_input=is_transpose, divisor=divisor, inverse=inverse, inverse_rest=rest),
         components=(computed,),
         stored=x.dtype.numpy.itemsize,
-        reads_in_place=True,
-        is_quiet=spreads or counts is None,
         counts=counts,
     )
 
 
 @dataclass(frozen=True)
 class _AverageLowering(LoweringBase):
-    """The sum over windows, divided, or read backwards: what cells receive from the windows that cover them."""
+    """The average over windows, or its transpose."""
 
-    spreads: bool
+    is_transpose: bool
 
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
-        window: Window = node.attrs.window(y if self.spreads else x)
+        window: Window = node.attrs.window(y if self.is_transpose else x)
         if reaches_far(window):
             return None
-        pooling = _average_pooling(node.attrs, window, x.type, self.spreads)
-        name = "window spread" if self.spreads else "window mean"
+        pooling = _average_pooling(node.attrs, window, x.type, self.is_transpose)
+        name = "window spread" if self.is_transpose else "window mean"
         return pooling_task(name, "sum", x.dtype, pooling, {Role.X: x, Role.Y: y}, nanoseconds=0.8)
 
 
@@ -300,7 +304,7 @@ def value_pooling(node: Node, x: TensorType) -> Pooling:
     window: Window = node.attrs.window(x)
     is_average = node.op.name == "avg_pool"
     pooling = _average_pooling(node.attrs, window, x) if is_average else _max_pooling(window, x, (Role.X, Role.Y))
-    return replace(pooling, turns_planes=False, tables={})
+    return replace(pooling, joins_planes=False, tables={})
 
 
 def value_kernel(node: Node, x: TensorType) -> Kernel:
@@ -313,6 +317,6 @@ LOWERINGS: dict[str, Lowering] = {
     "max_pool": MAXIMUM,
     "max_pool_push": MAXIMUM,
     "max_pool_pull": MAXIMUM,
-    "avg_pool": _AverageLowering(spreads=False),
-    "avg_pool_spread": _AverageLowering(spreads=True),
+    "avg_pool": _AverageLowering(is_transpose=False),
+    "avg_pool_spread": _AverageLowering(is_transpose=True),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import copysign, prod
 from typing import Any
 
@@ -12,16 +12,17 @@ import numpy as np
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import as_bin, reaches_far, reduced_axes
-from gradspec.backends.cpu.pool.layout import Pooling
-from gradspec.backends.cpu.pool.plan import are_covered_often, covering_task, lead_sizes, pooling_task, share_variables
+from gradspec.backends.cpu.pool.layout import KernelFamily, Pooling
+from gradspec.backends.cpu.pool.plan import are_covered_often, lead_sizes, pooling_task, share_variables, transpose_task
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.graph.ir import Node, Var
 from gradspec.ops.smooth_pool import SmoothPool
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
 from gradspec.spec.window import Window
 
-SCAN_VOLUME = 4
-"""Where prefixes are joined tap by tap, a window has this many cells per tap: see ``kernels.smooth``."""
+SMOOTH_COTANGENTS = KernelFamily(scan_volume=4)  # ``kernels.smooth`` derives the 4 from the error of prefixes
+SMOOTH = replace(SMOOTH_COTANGENTS, visits_taps=True)
+SMOOTH_SHARES = replace(SMOOTH, shares_cotangents=True)
 
 NAMES = {
     "soft": "smooth maximum",
@@ -32,8 +33,8 @@ NAMES = {
 
 
 @dataclass(frozen=True)
-class _SmoothWanted:
-    """The variables of one reduction; None for what nobody reads."""
+class _SmoothRequest:
+    """The variables of one reduction; None for those that are not needed."""
 
     value: Var | None = None
     sent: Var | None = None
@@ -41,8 +42,8 @@ class _SmoothWanted:
     operation: str = "soft"
 
     @classmethod
-    def of(cls, work: Work) -> _SmoothWanted | None:
-        """None if more is wanted than one kernel gives."""
+    def of(cls, work: Work) -> _SmoothRequest | None:
+        """None if one kernel cannot compute everything that is wanted."""
         found: dict[str, Any] = {}
         for node in work.nodes:
             if node.op.name == "smooth_max_pool":
@@ -76,7 +77,7 @@ class _SmoothLowering(LoweringBase):
         return node.inputs[0], node.attrs
 
     def task(self, work: Work) -> Task | None:
-        wanted, attrs, x = _SmoothWanted.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
+        wanted, attrs, x = _SmoothRequest.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
         if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
             return None
         window, operation = attrs.window(x), wanted.operation
@@ -94,7 +95,8 @@ class _SmoothLowering(LoweringBase):
         nanoseconds = 4 + 2.0 * taps + 2.0 * sends
         task = pooling_task(NAMES[operation], operation, x.dtype, pooling, variables, nanoseconds)
         if operation == "soft_shares" and wanted.received is not None:
-            return covering_task(NAMES["soft_spread"], "soft_cotangent", window, task, wanted.received, pooling)
+            name, operation = NAMES["soft_spread"], "soft_cotangent"
+            return transpose_task(name, operation, window, task, wanted.received, pooling, SMOOTH_COTANGENTS)
         return task
 
 
@@ -102,21 +104,17 @@ def _pooling(attrs: SmoothPool, window: Window, x: Var, operation: str, roles: t
     computed, is_padded = COMPUTED[x.dtype.name], attrs.padding_mode == "zeros" and _has_padding(window)
     unit, softness = _units(attrs, computed)
     return Pooling(
+        SMOOTH_SHARES if operation == "soft_shares" else SMOOTH,
         tuple(map(as_bin, reduced_axes(window))),
         lead_sizes(x, window),
         roles,
-        PoolSettings(pulls=operation == "soft_spread", pads_with_zeros=is_padded, unit=unit, softness=softness),
+        PoolSettings(is_vjp=operation == "soft_spread", pads_with_zeros=is_padded, unit=unit, softness=softness),
         components=(computed,) * (2 if operation == "soft" else 3),
         stored=x.dtype.numpy.itemsize,
-        writes_directly=False,
         counts=counted_taps if is_padded else None,
-        wants_real_cells=True,
-        scan_volume=SCAN_VOLUME,
-        lists_taps=True,
-        shares_cotangents=operation == "soft_shares",
     )
 
 
-SMOOTH = _SmoothLowering()
-
-LOWERINGS: dict[str, Lowering] = {"smooth_max_pool": SMOOTH, "smooth_max_mean": SMOOTH, "smooth_max_spread": SMOOTH}
+LOWERINGS: dict[str, Lowering] = dict.fromkeys(
+    ("smooth_max_pool", "smooth_max_mean", "smooth_max_spread"), _SmoothLowering()
+)

@@ -11,11 +11,11 @@ from gradspec.codegen.language import inlined, lanes, lanes_once, outlined
 
 CACHE_LINE = 64
 AHEAD = 1024
-"""Where cells are read one after another, those so many further on are fetched."""
+"""How many elements ahead a sequential read prefetches."""
 
 
 class Row(NamedTuple):
-    """Cells one after another, of which cell 0 is, or would be, ``p[at]``."""
+    """Adjacent cells; cell 0 is, or would be, ``p[at]``."""
 
     p: Any
     at: Any
@@ -30,7 +30,7 @@ class Taps(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The cells that some outputs read: from where to where, and the real ones among them."""
+    """The cells ``begin … stop−1`` that some outputs read; ``inside … outside−1`` are real."""
 
     begin: Any
     stop: Any
@@ -62,7 +62,7 @@ def real_taps(axis, o):
 
 
 def span_of(axis, first, end):
-    """What outputs first … end−1 of sliding windows read."""
+    """The cells that outputs first … end−1 of sliding windows read."""
     begin = first * axis.stride - axis.low
     stop = (end - 1) * axis.stride - axis.low + axis.dilation * (axis.kernel - 1) + 1
     inside = min(max(0, begin), stop)
@@ -71,7 +71,7 @@ def span_of(axis, first, end):
 
 @inlined
 def quotient(value, head, rest):
-    """``value/d`` rounded, of ``1/d`` as a sum of two numbers (see ``inverse``)."""
+    """``value/d`` rounded, from ``1/d = head + rest`` (see ``inverse``)."""
     return multiply_add(value, head, value * rest)
 
 
@@ -105,8 +105,8 @@ def read_row(form, args, axis, role, source, count, begin, end, t, at):
 
 
 def copied_row(form, args, axis, role, source, count, begin, end, t, at):
-    """The same, copied. Where the input is to be divided, it is divided here, by ``count`` times the taps of each cell
-    if there is no one divisor."""
+    """Copy a row as ``read_row`` does. If the input is to be divided, it is divided here: by ``count`` times the taps
+    of each cell if windows have different divisors."""
     x, step, number = form.stored_at(args.arrays[role]), axis.strides[role], form.computed
     if form.is_float and args.scales_input and args.inverse != 0.0 and step == 1:
         head, rest = number(args.inverse), number(args.inverse_rest)
@@ -131,7 +131,7 @@ def copied_row(form, args, axis, role, source, count, begin, end, t, at):
 
 
 def read_neighbours(form, args, role, source, count, t, at, n):
-    """Neighbours of the inner run, copied to ``t[at …]``."""
+    """Copy neighbours of the inner run to ``t[at …]``."""
     x, step, number = form.stored_at(args.arrays[role]), args.inner_strides[role], form.computed
     if step == 1:
         for i in lanes(number, n):
@@ -148,7 +148,7 @@ def read_neighbours(form, args, role, source, count, t, at, n):
 
 @inlined
 def fetch_row(form, args, role, at, n):
-    """Have ``n`` cells of an array fetched that will be read soon."""
+    """Prefetch ``n`` cells of an array that will be read soon."""
     p = form.stored_at(args.arrays[role])
     for i in range(0, n, CACHE_LINE // form.stored.bytes):
         prefetch(p, at + i)
@@ -156,7 +156,7 @@ def fetch_row(form, args, role, at, n):
 
 @inlined
 def fetch_to_write(form, args, role, at, n):
-    """The same for what will be written."""
+    """Prefetch ``n`` cells of an array that will be written soon."""
     p = form.stored_at(args.arrays[role])
     for i in range(0, n, CACHE_LINE // form.stored.bytes):
         prefetch_to_write(p, at + i)
@@ -166,7 +166,7 @@ def fetch_to_write(form, args, role, at, n):
 
 
 def write_row(form, args, unit, role, first, end, v, at):
-    """Outputs first … end−1 of the row at hand, and their neighbours."""
+    """Write outputs first … end−1 of the current row, and their neighbours."""
     y, n, axis, number = form.stored_at(args.arrays[role]), unit.neighbours, last_axis(args), form.computed
     step, inner_step = axis.strides[role], args.inner_strides[role]
     to = output_at(args, unit, role) + first * step
@@ -191,7 +191,7 @@ def write_row(form, args, unit, role, first, end, v, at):
 
 @outlined
 def read_outputs(form, args, unit, role, first, end, t, at):
-    """Outputs first … end−1 of the row at hand, and their neighbours, to ``t``."""
+    """Read outputs first … end−1 of the current row, and their neighbours, to ``t``."""
     x, n, axis = form.stored_at(args.arrays[role]), unit.neighbours, last_axis(args)
     step, inner_step = axis.strides[role], args.inner_strides[role]
     here = output_at(args, unit, role) + first * step
@@ -204,7 +204,7 @@ def read_outputs(form, args, unit, role, first, end, t, at):
 
 
 def output_at(args, unit, role):
-    """Where the output row at hand begins in an array of outputs."""
+    """Where the current output row begins in an array of outputs."""
     at = unit.bases[role]
     for i in range(len(args.axes) - 1):
         at += unit.place[i] * args.axes[i].strides[role]
@@ -212,7 +212,7 @@ def output_at(args, unit, role):
 
 
 def output_row(args, unit):
-    """The number of the output row at hand."""
+    """The number of the current output row."""
     row = 0
     for i in range(len(args.axes) - 1):
         row = row * args.axes[i].outputs + unit.place[i]
@@ -220,7 +220,7 @@ def output_row(args, unit):
 
 
 def origin_at(args, unit, role):
-    """Where the windows of the output row at hand begin in an array of cells, but for the last axis."""
+    """Where the windows of the current output row begin in an array of cells, but for the last axis."""
     at = unit.bases[role]
     for i in range(len(args.axes) - 1):
         axis = args.axes[i]
@@ -229,7 +229,7 @@ def origin_at(args, unit, role):
 
 
 def rows_have_cells(args, unit):
-    """Whether the windows of the output row at hand have real cells on every axis but the last."""
+    """Whether the windows of the current output row have real cells on every axis but the last."""
     for i in range(len(args.axes) - 1):
         taps = real_taps(args.axes[i], unit.place[i])
         if taps.first >= taps.end:
@@ -238,7 +238,7 @@ def rows_have_cells(args, unit):
 
 
 def counted_before_last(args, unit):
-    """The taps that the windows of the output row at hand count on every axis but the last."""
+    """The taps that the windows of the current output row count on every axis but the last."""
     count = 1
     for i in range(len(args.axes) - 1):
         count *= args.axes[i].counted[unit.place[i]]
@@ -246,7 +246,7 @@ def counted_before_last(args, unit):
 
 
 def real_before_last(args, unit):
-    """The same for their real cells."""
+    """The real cells of the windows of the current output row on every axis but the last."""
     count = 1
     for i in range(len(args.axes) - 1):
         count *= args.axes[i].real[unit.place[i]]

@@ -1,8 +1,8 @@
-"""Windows whose cells have many neighbours side by side, read where they lie: a tap of all neighbours is a run.
+"""Windows over many neighbours side by side, read in place: a tap of all neighbours is a run in memory.
 
-In small windows ``b > a`` decides which cell wins, but where a row of cells has a NaN. A cell hears from the windows
-that cover it when the last of them is known: it adds up what those at each place along the last axis send, and then the
-places, in the order that ``gathering`` has.
+In small windows ``b > a`` decides which cell wins, unless a row of cells has a NaN. A cell gathers its cotangent when
+the last window that covers it is reduced: it adds up the windows at each place along the last axis, and then the
+places, in the same order as ``max_vjp_gather``.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Role
-from gradspec.backends.cpu.pool.kernels.along import one_more_tap, one_tap, taps
-from gradspec.backends.cpu.pool.kernels.gathering import count_covering, first_covering
-from gradspec.backends.cpu.pool.kernels.planes import scale_where_made
-from gradspec.backends.cpu.pool.kernels.pulling import clear_run
+from gradspec.backends.cpu.pool.kernels.max_vjp_gather import count_covering_windows, first_covering_window
+from gradspec.backends.cpu.pool.kernels.planes import output_scale
+from gradspec.backends.cpu.pool.kernels.reduce_row import add_tap, join_1_tap, join_taps
 from gradspec.backends.cpu.pool.kernels.rows import Row, last_axis, real_taps, write_row
 from gradspec.backends.cpu.pool.kernels.small import has_nan
 from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, WinnerCells
-from gradspec.backends.cpu.pool.kernels.walk import Destination, blank, output_of
+from gradspec.backends.cpu.pool.kernels.vjp_accumulators import clear_run
+from gradspec.backends.cpu.pool.kernels.walk import Destination, output_destination, put_identity
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, unrolled
 
 
 @outlined
-def from_runs(reduction, work, axis, residue, rows, source, target):
-    """A window along the last axis, whose neighbours lie in X as they are computed with."""
+def reduce_run_window(reduction, work, axis, residue, rows, source, target):
+    """Reduce a window along the last axis, whose neighbours are read in X."""
     x, step = reduction.form.stored_at(work.args.arrays[Role.X]), axis.strides[Role.X]
     row = Row(x, source.x + (residue.first_row + rows.first * residue.row_step) * step)
     n, count, shift = work.unit.neighbours, rows.end - rows.first, rows.first - rows.begin
-    taps(reduction.state, target, row, n, count, 1, residue.row_step * step, shift)
+    join_taps(reduction.state, target, row, n, count, 1, residue.row_step * step, shift)
 
 
 # --- small windows ----------------------------------------------------------------------------------------------------
 
 
 class WindowRuns(NamedTuple):
-    """The first of a window's runs of ``n`` neighbours, and how far it is to the next row and to the next cell."""
+    """The runs of ``n`` neighbours of a window: where the first begins, and the steps to the next row and cell."""
 
     p: Any
     at: Any
@@ -48,33 +48,32 @@ class WindowRuns(NamedTuple):
 
 @dataclass(frozen=True)
 class SquareWindow:
-    """The cells of a window of so many rows and columns."""
+    """A window of ``side`` rows and columns."""
 
     side: int
 
     @inlined
-    def joined(self, state, runs, nought, i):
-        """Row by row."""
-        found = self.joined_row(state, runs, 0, nought, i)
+    def join_window(self, state, runs, first_tap, i):
+        found = self.join_row(state, runs, 0, first_tap, i)
         for r in unrolled(self.side - 1):
-            found = state.join(found, self.joined_row(state, runs, r + 1, nought, i))
+            found = state.join(found, self.join_row(state, runs, r + 1, first_tap, i))
         return found
 
     @inlined
-    def joined_row(self, state, runs, r, nought, i):
-        found = state.join(self.tap(state, runs, r, 0, nought, i), self.tap(state, runs, r, 1, nought, i))
+    def join_row(self, state, runs, r, first_tap, i):
+        found = state.join(self.tap(state, runs, r, 0, first_tap, i), self.tap(state, runs, r, 1, first_tap, i))
         for c in unrolled(self.side - 2):
-            found = state.join(found, self.tap(state, runs, r, c + 2, nought, i))
+            found = state.join(found, self.tap(state, runs, r, c + 2, first_tap, i))
         return found
 
     @inlined
-    def tap(self, state, runs, r, c, nought, i):
-        return state.tap(runs.p[runs.at + r * runs.width + c * runs.step + i], r * self.side + c, nought)
+    def tap(self, state, runs, r, c, first_tap, i):
+        return state.tap(runs.p[runs.at + r * runs.width + c * runs.step + i], r * self.side + c, first_tap)
 
 
 @dataclass(frozen=True)
 class RunValues:
-    """Values, multiplied as they are made."""
+    """Values, scaled as they are combined."""
 
     reduction: Any
 
@@ -89,13 +88,13 @@ class RunValues:
     whole_state = state
 
     @inlined
-    def scaled(self, value, scale):
-        return self.reduction.scaled(value, scale)
+    def scale(self, value, scale):
+        return self.reduction.scale(value, scale)
 
 
 @dataclass(frozen=True)
 class RunWinners:
-    """Maxima and their winners, those of whole windows by a state that may be meant for numbers alone."""
+    """Maxima and winners; ``whole_state``, for windows without padding, may assume that no cell is NaN."""
 
     whole_state: FirstWinner
 
@@ -108,13 +107,13 @@ class RunWinners:
         return FirstWinner(self.form)
 
     @inlined
-    def scaled(self, best, scale):
+    def scale(self, best, scale):
         return best
 
 
 @outlined
-def put_squares(found, square, target, runs, windows, move, nought, scale):
-    """So many windows, ``move`` apart, that are all real."""
+def reduce_squares(found, square, target, runs, windows, move, first_tap, scale):
+    """Reduce windows without padding, ``move`` apart."""
     state = found.whole_state
     for window in range(windows):
         here, to = (
@@ -122,25 +121,25 @@ def put_squares(found, square, target, runs, windows, move, nought, scale):
             target.at + window * runs.n,
         )
         for i in lanes(state.number, runs.n):
-            state.put(target.cells, to + i, found.scaled(square.joined(state, here, nought, i), scale))
+            state.put(target.cells, to + i, found.scale(square.join_window(state, here, first_tap, i), scale))
 
 
 @outlined
-def put_cut(found, target, runs, rows, cells, first, kernel, scale):
-    """Some rows and cells of a window, by the rules; ``first`` is the number of the first, of ``kernel`` in a row."""
+def reduce_cut_window(found, target, runs, rows, cells, first, kernel, scale):
+    """Reduce the real rows and cells of a window with padding; its first real tap has the index ``first``."""
     state = found.state
-    one_tap(state, target, Row(runs.p, runs.at), runs.n, state.form.lane(first))
+    join_1_tap(state, target, Row(runs.p, runs.at), runs.n, state.form.lane(first))
     for k in range(1, rows * cells):
         r, c = k // cells, k % cells
         row = Row(runs.p, runs.at + r * runs.width + c * runs.step)
-        one_more_tap(state, target, row, runs.n, first + r * kernel + c, state.form.lane(0))
+        add_tap(state, target, row, runs.n, first + r * kernel + c, state.form.lane(0))
     for i in lanes_once(state.number, runs.n):
-        state.put(target.cells, target.at + i, found.scaled(state.get(target.cells, target.at + i), scale))
+        state.put(target.cells, target.at + i, found.scale(state.get(target.cells, target.at + i), scale))
 
 
 @outlined
-def put_row(found, work, axis, x_at, o, target, scale):
-    """An output row of small windows."""
+def reduce_row_of_windows(found, work, axis, x_at, o, target, scale):
+    """Reduce an output row of small windows."""
     last, rows, n = last_axis(work.args), real_taps(axis, o), work.unit.neighbours
     width, step, kernel, place = axis.strides[Role.X], last.strides[Role.X], last.kernel, 0
     x, count = found.form.stored_at(work.args.arrays[Role.X]), rows.end - rows.first
@@ -149,37 +148,37 @@ def put_row(found, work, axis, x_at, o, target, scale):
         at, cells = x_at + (rows.start + rows.first) * width + (real.start + real.first) * step, real.end - real.first
         runs = WindowRuns(x, at, width, step, n)
         if cells <= 0:
-            blank(found, out, n)
+            put_identity(found, out, n)
         elif count < kernel or cells < kernel:
-            put_cut(found, out, runs, count, cells, rows.first * kernel + real.first, kernel, scale)
+            reduce_cut_window(found, out, runs, count, cells, rows.first * kernel + real.first, kernel, scale)
         else:
-            windows, nought = last.beyond - place, found.form.lane(work.args.nought)
+            windows, first_tap = last.beyond - place, found.form.lane(work.args.first_tap)
             if kernel == 2:
-                put_squares(found, SquareWindow(2), out, runs, windows, last.stride * step, nought, scale)
+                reduce_squares(found, SquareWindow(2), out, runs, windows, last.stride * step, first_tap, scale)
             else:
-                put_squares(found, SquareWindow(3), out, runs, windows, last.stride * step, nought, scale)
+                reduce_squares(found, SquareWindow(3), out, runs, windows, last.stride * step, first_tap, scale)
         place += windows
 
 
 @inlined
-def row_of_runs(reduction, work, number, axis, x_at, o, target):
-    """The values of an output row."""
-    put_row(RunValues(reduction), work, axis, x_at, o, target, scale_where_made(reduction, work, number))
+def reduce_run_row(reduction, work, number, axis, x_at, o, target):
+    """Reduce an output row to values."""
+    reduce_row_of_windows(RunValues(reduction), work, axis, x_at, o, target, output_scale(reduction, work, number))
 
 
 # --- winners ----------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def winners_of(work, o):
-    """Where those of an output row are kept."""
+def winners_at(work, o):
+    """Where the winners of an output row are kept."""
     args = work.args
-    return (args.gathering.kept_at + o % args.gathering.slots * last_axis(args).outputs) * args.inner
+    return (args.gathering.accumulators_at + o % args.gathering.slots * last_axis(args).outputs) * args.inner
 
 
 @outlined
 def row_has_nan(form, work, cell):
-    """Whether a row of cells has one."""
+    """Whether a row of cells has a NaN."""
     args, last, n = work.args, last_axis(work.args), work.unit.neighbours
     x, step = form.stored_at(args.arrays[Role.X]), last.strides[Role.X]
     at = work.unit.bases[Role.X] + cell * args.axes[0].strides[Role.X]
@@ -192,8 +191,8 @@ def row_has_nan(form, work, cell):
 
 
 @outlined
-def pull_runs(reduction, work, first, end):
-    """Output rows first … end−1, and what all cells receive: nothing is left to gather."""
+def reduce_runs_vjp(reduction, work, first, end):
+    """Reduce output rows first … end−1 and gather the cotangents of all cells."""
     args, unit, form, axis = work.args, work.unit, reduction.form, work.args.axes[0]
     seen, with_nan = 0, -1  # rows of cells
     for o in range(first, end):
@@ -203,14 +202,14 @@ def pull_runs(reduction, work, first, end):
             if row_has_nan(form, work, cell):
                 with_nan = cell
         unit.place[0] = o
-        out, kept = output_of(reduction, work, Destination(work.cells, 0), o), winners_of(work, o)
+        out, kept = output_destination(reduction, work, Destination(work.cells, 0), o), winners_at(work, o)
         winners = form.lane_at(address_of(work.cells.winner) + (kept - out.at) * form.lane.bytes)
         target = Destination(WinnerCells(out.cells.value, winners), out.at)
         x_at = unit.bases[Role.X]
         if with_nan >= rows.start + rows.first:
-            put_row(RunWinners(FirstWinner(form)), work, axis, x_at, o, target, None)
+            reduce_row_of_windows(RunWinners(FirstWinner(form)), work, axis, x_at, o, target, None)
         else:
-            put_row(RunWinners(FirstLarger(form)), work, axis, x_at, o, target, None)
+            reduce_row_of_windows(RunWinners(FirstLarger(form)), work, axis, x_at, o, target, None)
         if args.arrays[Role.Y] != 0 and not args.is_direct:
             write_row(form, args, unit, Role.Y, 0, last_axis(args).outputs, out.cells.value, out.at)
         gather_runs(form, work, (o + 1) * axis.stride - axis.low)
@@ -220,9 +219,9 @@ def pull_runs(reduction, work, first, end):
 # --- what cells receive -----------------------------------------------------------------------------------------------
 
 
-class SentToCell(NamedTuple):
-    """What a cell hears from: winners and cotangents of the first windows that cover it, in three rows, and how far it
-    is to the next place; the cell's number in the first, and how much smaller it is a row or a place further."""
+class CoveringTerms(NamedTuple):
+    """The winners and cotangents of the first windows that cover a cell, in up to three rows, and the steps to the next
+    place; the cell's tap index in the first window, and by how much it decreases per row and per place."""
 
     winners: Any
     cotangents: Any
@@ -234,8 +233,8 @@ class SentToCell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Covering:
-    """So many rows and places of windows that cover a cell."""
+class CoveringWindows:
+    """A cell that is covered by windows in ``rows`` rows and ``places`` places."""
 
     rows: int
     places: int
@@ -245,8 +244,8 @@ class Covering:
         return choose(sent.winners.p[w_at] == form.lane(won), sent.cotangents.p[u_at], form.computed(0))
 
     @inlined
-    def place(self, form, sent, w_at, u_at, p):
-        """What the windows at a place send."""
+    def add_place(self, form, sent, w_at, u_at, p):
+        """Add up the cotangents of the windows at a place."""
         w, u, won = w_at + p * sent.w_step, u_at + p * sent.u_step, sent.number - p * sent.by_place
         found = self.term(form, sent, sent.winners.at[0] + w, sent.cotangents.at[0] + u, won)
         for k in unrolled(self.rows - 1):
@@ -257,39 +256,39 @@ class Covering:
         return found
 
     @outlined
-    def send(self, form, sent, v, to, n, columns, move):
-        """To so many cells, ``move`` apart in V, each of which hears from windows a place further."""
+    def gather(self, form, sent, v, to, n, columns, move):
+        """Write ``columns`` cells, ``move`` apart in V; the windows of each lie one place after those of the last."""
         for column in range(columns):
             w_at, u_at, there = column * sent.w_step, column * sent.u_step, to + column * move
             for i in lanes(form.computed, n):
-                found = form.computed(0) + self.place(form, sent, w_at + i, u_at + i, 0)  # no sum is −0
+                found = form.computed(0) + self.add_place(form, sent, w_at + i, u_at + i, 0)  # no sum is −0
                 for p in unrolled(self.places - 1):
-                    found = found + self.place(form, sent, w_at + i, u_at + i, p + 1)
+                    found = found + self.add_place(form, sent, w_at + i, u_at + i, p + 1)
                 v[there + i] = found
 
 
 @inlined
-def columns_alike(axis, column):
-    """How many cells a stride apart hear from as many windows, which begin a place further each."""
+def count_like_columns(axis, column):
+    """How many cells, a stride apart, are covered by equally many windows, which advance by a place per cell."""
     last, is_first = (column + axis.low) // axis.stride, column + axis.low < axis.kernel - 1
     return 1 if is_first else max(1, min(axis.outputs - last, (axis.size - 1 - column) // axis.stride + 1))
 
 
 @outlined
 def gather_run_row(form, work, cell):
-    """What the cells of a row receive."""
+    """Gather the cotangents of a row of cells."""
     args, unit, axis, last = work.args, work.unit, work.args.axes[0], last_axis(work.args)
     n, v, to = unit.neighbours, form.stored_at(args.arrays[Role.V]), unit.bases[Role.V] + cell * axis.strides[Role.V]
-    o, rows, u_step = first_covering(axis, cell), count_covering(axis, cell), last.strides[Role.U]
-    kept, sent_at, below = winners_of(work, o), unit.bases[Role.U] + o * axis.strides[Role.U], axis.strides[Role.U]
-    second, third = winners_of(work, o + 1), winners_of(work, o + 2)
+    o, rows, u_step = first_covering_window(axis, cell), count_covering_windows(axis, cell), last.strides[Role.U]
+    kept, sent_at, below = winners_at(work, o), unit.bases[Role.U] + o * axis.strides[Role.U], axis.strides[Role.U]
+    second, third = winners_at(work, o + 1), winners_at(work, o + 2)
     for phase in range(last.stride):
         column = phase
         while column < last.size:
-            place, places, columns = first_covering(last, column), count_covering(last, column), 1
+            place, places, columns = first_covering_window(last, column), count_covering_windows(last, column), 1
             here, there = place * n, sent_at + place * u_step
             number = (cell + axis.low - o * axis.stride) * last.kernel + column + last.low - place * last.stride
-            sent = SentToCell(
+            sent = CoveringTerms(
                 Row(work.cells.winner, (kept + here, second + here, third + here)),
                 Row(form.stored_at(args.arrays[Role.U]), (there, there + below, there + 2 * below)),
                 n,
@@ -302,18 +301,18 @@ def gather_run_row(form, work, cell):
             if rows <= 0 or places <= 0:
                 clear_run(form, v, target, n)
             else:
-                columns = columns_alike(last, column)
+                columns = count_like_columns(last, column)
             for r in unrolled(3):
                 for p in unrolled(3):
                     if rows == r + 1 and places == p + 1:
-                        Covering(r + 1, p + 1).send(form, sent, v, target, n, columns, move)
+                        CoveringWindows(r + 1, p + 1).gather(form, sent, v, target, n, columns, move)
             column += columns * last.stride
 
 
 @outlined
 def gather_runs(form, work, until):
-    """The rows of cells before ``until`` that have not gathered yet: no later window covers them."""
+    """Gather the rows of cells before ``until`` that have not been gathered: no later window covers them."""
     unit = work.unit
-    for cell in range(unit.heard, min(until, unit.end_cell)):
+    for cell in range(unit.next_cell, min(until, unit.end_cell)):
         gather_run_row(form, work, cell)
-        unit.heard = cell + 1
+        unit.next_cell = cell + 1

@@ -1,16 +1,16 @@
 """Small windows with their winners, where many neighbours lie side by side.
 
-Rows of cells are staged, padding as the lowest number, sorted into as many phases as the stride, so that a tap of
-neighbouring windows is a run of neighbours. They are reduced along the last axis, slabs of them along the axes before,
-and those of the first axis lie in a ring. ``b > a`` decides which cell wins: one comparison, if no cell is NaN. A unit
-with a NaN, or with a window that has nothing above the lowest number, is given back to be walked through instead.
+Rows of cells are staged, with padding as the lowest number, and split into as many phases as the stride, so that a tap
+of adjacent windows is a run. They are reduced along the last axis, then slabs of them along the axes before; those of
+the first axis lie in a ring buffer. ``b > a`` decides which cell wins: one comparison, if no cell is NaN. A unit with a
+NaN, or with a window that has no cell above the lowest number, is left to the generic walk.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradspec.backends.cpu.pool.arguments import Planar, Role
+from gradspec.backends.cpu.pool.arguments import Role, Schedule
 from gradspec.backends.cpu.pool.kernels.rows import (
     cell_row,
     cell_rows,
@@ -22,7 +22,15 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, LargerTangent
-from gradspec.backends.cpu.pool.kernels.walk import ENDLESS, Destination, PoolWork, Ring, emit, output_of, put_together
+from gradspec.backends.cpu.pool.kernels.walk import (
+    ENDLESS,
+    Destination,
+    PoolWork,
+    Ring,
+    combine_rows,
+    emit,
+    output_destination,
+)
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import (
     choose,
@@ -42,7 +50,7 @@ def smaller(a, b):
 
 @dataclass(frozen=True)
 class SmallWinners:
-    """What small windows are put together by."""
+    """The reduction of small windows."""
 
     form: NumberFormat
 
@@ -53,7 +61,7 @@ class SmallWinners:
 
 @dataclass(frozen=True)
 class SmallTangents(SmallWinners):
-    """The same with the tangents of winners, which are all that is wanted of them."""
+    """The reduction to tangents of winners, if nothing else is wanted."""
 
     @property
     def state(self) -> FirstWinner:
@@ -71,7 +79,7 @@ class SmallTangents(SmallWinners):
 
 @outlined
 def lay_out(form, args, axis, role, source, n, t, tile):
-    """The row of an array that begins at ``source``, with ``n`` neighbours each."""
+    """Stage the row of an array that begins at ``source``, with ``n`` neighbours per cell."""
     x, length, step = form.stored_at(args.arrays[role]), args.staged.phase, axis.strides[role]
     phase, place, inner = axis.low % axis.stride, axis.low // axis.stride, args.inner_strides[role]
     for cell in range(axis.size):
@@ -90,25 +98,28 @@ def lay_out(form, args, axis, role, source, n, t, tile):
 # --- winners ----------------------------------------------------------------------------------------------------------
 
 
-def first_taps(state, target, cells, places, n, nought):
-    """As many taps as there are ``places``, two at least."""
+def join_first_taps(state, target, cells, places, n, first_tap):
+    """Join one tap from each of two or more ``places``."""
     for i in lanes(state.number, n):
-        first, second = state.staged(cells, places[0] + i, 0, nought), state.staged(cells, places[1] + i, 1, nought)
+        first, second = (
+            state.staged_tap(cells, places[0] + i, 0, first_tap),
+            state.staged_tap(cells, places[1] + i, 1, first_tap),
+        )
         found = state.join(first, second)
         for k in unrolled(len(places) - 2):
-            found = state.join(found, state.staged(cells, places[k + 2] + i, k + 2, nought))
+            found = state.join(found, state.staged_tap(cells, places[k + 2] + i, k + 2, first_tap))
         state.put(target.cells, target.at + i, found)
 
 
-def one_tap(state, target, cells, place, n, nought):
+def put_tap(state, target, cells, place, n, first_tap):
     for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, state.staged(cells, place + i, 0, nought))
+        state.put(target.cells, target.at + i, state.staged_tap(cells, place + i, 0, first_tap))
 
 
-def one_more(state, target, cells, place, n, k, nought):
+def join_tap(state, target, cells, place, n, k, first_tap):
     for i in lanes_once(state.number, n):
         here = state.get(target.cells, target.at + i)
-        state.put(target.cells, target.at + i, state.join(here, state.staged(cells, place + i, k, nought)))
+        state.put(target.cells, target.at + i, state.join(here, state.staged_tap(cells, place + i, k, first_tap)))
 
 
 @inlined
@@ -118,35 +129,35 @@ def tap_at(args, axis, tile, k, n):
 
 
 @outlined
-def along_staged(state, args, axis, cells, tile, n, target):
-    """Outputs of the last axis from a staged row."""
-    kernel, count, nought = axis.kernel, axis.outputs * n, state.form.lane(args.nought)
+def reduce_staged_row(state, args, axis, cells, tile, n, target):
+    """Reduce a staged row along the last axis."""
+    kernel, count, first_tap = axis.kernel, axis.outputs * n, state.form.lane(args.first_tap)
     a, b, c = tile, tap_at(args, axis, tile, 1, n), tap_at(args, axis, tile, 2, n)
     if kernel == 1:
-        one_tap(state, target, cells, a, count, nought)
+        put_tap(state, target, cells, a, count, first_tap)
     elif kernel == 2:
-        first_taps(state, target, cells, (a, b), count, nought)
+        join_first_taps(state, target, cells, (a, b), count, first_tap)
     elif kernel == 3:
-        first_taps(state, target, cells, (a, b, c), count, nought)
+        join_first_taps(state, target, cells, (a, b, c), count, first_tap)
     else:
-        first_taps(state, target, cells, (a, b, c, tap_at(args, axis, tile, 3, n)), count, nought)
+        join_first_taps(state, target, cells, (a, b, c, tap_at(args, axis, tile, 3, n)), count, first_tap)
     for k in range(4, kernel):
-        one_more(state, target, cells, tap_at(args, axis, tile, k, n), count, k, nought)
+        join_tap(state, target, cells, tap_at(args, axis, tile, k, n), count, k, first_tap)
 
 
 @outlined
 def has_nan(form, t, at, n):
     if form.is_float:
         state = FirstLarger(form)
-        found = total(state.larger, state.compared(state.nothing.value), t, at, n)
+        found = total(state.larger, state.compared(state.identity.value), t, at, n)
         return found != found
     return False
 
 
 def plane_has_nan(form, work, first, end):
-    """Whether a cell of outputs first … end−1 is NaN, if rows of them will be kept."""
+    """Whether a cell of outputs first … end−1 is NaN, if the schedule is ``WINNER_ROWS``."""
     args, unit, front = work.args, work.unit, work.args.axes[0]
-    if form.converts or len(args.axes) == 1 or front.planar != Planar.KEPT_ROWS:
+    if form.converts or len(args.axes) == 1 or front.schedule != Schedule.WINNER_ROWS:
         return False
     span, x, step = span_of(front, first, end), form.stored_at(args.arrays[Role.X]), front.strides[Role.X]
     at, rows, length = unit.bases[Role.X] + span.inside * step, span.outside - span.inside, last_axis(args).size
@@ -158,8 +169,8 @@ def plane_has_nan(form, work, first, end):
     return False
 
 
-def slab_of(found, work, cell, slot):
-    """The slab at ``cell`` of the first axis, or False."""
+def reduce_slab(found, work, cell, slot):
+    """Reduce the slab at ``cell`` of the first axis; False if it has a NaN."""
     args, unit, form, rank = work.args, work.unit, found.form, len(work.args.axes)
     last, n, rows, t = last_axis(args), unit.neighbours, cell_rows(args), work.cells.value
     tile, run = args.staged.at * args.inner, last.outputs * n
@@ -174,7 +185,7 @@ def slab_of(found, work, cell, slot):
             lay_out(form, args, last, Role.U, tangents, n, work.cells.winner, tile)
         if has_nan(form, t, tile, last.stride * args.staged.phase * n):
             return False
-        along_staged(found.state, args, last, work.cells, tile, n, Destination(work.cells, here + r * run))
+        reduce_staged_row(found.state, args, last, work.cells, tile, n, Destination(work.cells, here + r * run))
     for i in range(rank - 2, 0, -1):
         axis, there = args.axes[i], here + rows * run
         rows = rows // axis.size
@@ -184,31 +195,34 @@ def slab_of(found, work, cell, slot):
             real = real_taps(axis, o % axis.outputs)
             first = here + (o // axis.outputs * axis.size + real.start + real.first) * run
             shift, target = real.first * axis.volume, Destination(work.cells, there + o * run)
-            put_together(found, work, Ring(0, run, ENDLESS), first, shift, real.end - real.first, axis.volume, target)
+            combine_rows(found, work, Ring(0, run, ENDLESS), first, shift, real.end - real.first, axis.volume, target)
         here, run = there, run * axis.outputs
     return True
 
 
 @outlined
-def small_windows(reduction, winners, first, end):
-    """Outputs first … end−1 of the first axis, or False if they must be walked through."""
+def reduce_small_windows(reduction, winners, first, end):
+    """Reduce outputs first … end−1 of the first axis; False if they must be left to the generic walk."""
     form, args, unit, found = reduction.form, winners.args, winners.unit, reduction.small
     work = PoolWork(args, unit, found.state.cells_of(winners.cells))
     front, last, n, t = args.axes[0], last_axis(args), unit.neighbours, work.cells.value
     slab, produced = front.slab * n, 0
     ring = Ring(front.ring * args.inner, slab, front.ring * args.inner + front.kernel * slab)
     for i in lanes(form.computed, last.stride * args.staged.phase * n):
-        t[args.staged.at * args.inner + i] = found.state.nothing.value
+        t[args.staged.at * args.inner + i] = found.state.identity.value
     for o in range(first, end):
         real = real_taps(front, o)
         begin, stop = real.start + real.first, real.start + real.end
         for cell in range(max(produced, begin), stop):
-            if not slab_of(found, work, cell, ring.first + cell % front.kernel * slab):
+            if not reduce_slab(found, work, cell, ring.first + cell % front.kernel * slab):
                 return False
         produced = stop
-        out, at = output_of(reduction, work, Destination(work.cells, 0), o), ring.first + begin % front.kernel * slab
-        put_together(found, work, ring, at, real.first * front.volume, stop - begin, front.volume, out)
-        if total(smaller, out.cells.value[out.at], out.cells.value, out.at, slab) <= found.state.nothing.value:
+        out, at = (
+            output_destination(reduction, work, Destination(work.cells, 0), o),
+            ring.first + begin % front.kernel * slab,
+        )
+        combine_rows(found, work, ring, at, real.first * front.volume, stop - begin, front.volume, out)
+        if total(smaller, out.cells.value[out.at], out.cells.value, out.at, slab) <= found.state.identity.value:
             return False
         unit.place[0] = o
         if found.state.carries:

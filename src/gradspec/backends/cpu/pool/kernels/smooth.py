@@ -1,6 +1,6 @@
 """Smooth maxima: log-sum-exp over windows as a semigroup, with the tangents and cotangents of its weights.
 
-A part of a window is reduced to its largest number ``m`` and ``s = Σ exp(b(x − m))``, with a tangent also
+A part of a window is reduced to its largest number ``m``, the pivot, and ``s = Σ exp(b(x − m))``, with a tangent also
 ``t = Σ exp(b(x − m))·u``. Two parts are joined around the larger ``m``; the sums of the other shrink by
 ``d = exp(−b|m₁ − m₂|)``, 1 where both are equal, be it infinite. The smooth maximum is ``m + log(s)/b``, the mean of
 ``u`` is ``t/s``, and a cell receives ``g/s·exp(b(x − m))``. No exponent is positive and ``s ≥ 1``: nothing overflows.
@@ -11,7 +11,7 @@ of that where β is so small that a difference of two numbers may overflow and s
 Padding is read as −∞ and counts nothing beside a number. A window whose largest number is −∞ has only such cells, or
 none, and is given the count of its real cells. Padding that takes part joins at the end, as that many zeros.
 
-**Error.** Where a window is put together directly, an ``exp(b(x − m))`` is a product of at most one exponential per
+**Error.** Where a window is combined directly, an ``exp(b(x − m))`` is a product of at most one exponential per
 axis, and otherwise of one per join. Gaps to larger and larger ``m`` add up to the gap to the last, so that errors of
 exponents are those of a single exponential. A factor errs by 1.6u, and to be multiplied and added costs u more. With
 the n − 1 additions that the certified tolerance allows anyway, an exponential of error 8u, which it assumes unless
@@ -28,7 +28,6 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.pulling import finish_cells, prepare_cells
 from gradspec.backends.cpu.pool.kernels.rows import (
     counted_before_last,
     last_axis,
@@ -40,9 +39,10 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     span_of,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.staging import Staging, send, stage, tap_offsets, tap_row, tap_rows
+from gradspec.backends.cpu.pool.kernels.staging import Staging, scatter_to_cells, stage, tap_offsets, tap_row, tap_rows
 from gradspec.backends.cpu.pool.kernels.states import State, lowest
-from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, after, copy, emit, join, join3, walk
+from gradspec.backends.cpu.pool.kernels.vjp_accumulators import finish_cells, prepare_cells
+from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, copy, emit, join, join3, next_slab, walk
 from gradspec.codegen.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum, minimum, multiply_add
@@ -59,7 +59,7 @@ class Soft(NamedTuple):
 
 
 class SoftTangent(NamedTuple):
-    """The same with the sum ``t`` of tangents."""
+    """The pivot, the sum ``s`` and the sum ``t`` of tangents."""
 
     value: Any
     weight: Any
@@ -81,31 +81,31 @@ class Ordered(NamedTuple):
 
 
 @inlined
-def ordered(m1, m2):
+def order_pivots(m1, m2):
     return Ordered(maximum(m1, m2), minimum(m1, m2), m2 > m1)
 
 
 @inlined
-def together(is_second, d, s1, s2):
-    """The sum of the part with the larger pivot and the other one, which shrinks by ``d``."""
+def add_shrunk(is_second, d, s1, s2):
+    """Add two sums; that of the part with the smaller pivot shrinks by ``d``."""
     return multiply_add(choose(is_second, s1, s2), d, choose(is_second, s2, s1))
 
 
 @inlined
-def together3(is_second, is_third, d_low, d_middle, s1, s2, s3):
-    """The same of a third with the larger of two, and what the smaller one adds."""
-    both = together(is_third, d_middle, choose(is_second, s2, s1), s3)
+def add_shrunk3(is_second, is_third, d_low, d_middle, s1, s2, s3):
+    """Add three sums: those of the parts with the two smaller pivots shrink."""
+    both = add_shrunk(is_third, d_middle, choose(is_second, s2, s1), s3)
     return multiply_add(choose(is_second, s1, s2), d_low, both)
 
 
 @dataclass(frozen=True)
 class SoftKind(State):
-    """What is known of the state when a kernel is built."""
+    """The state, as far as it is known when a kernel is built."""
 
     has_tangent: bool
 
     @property
-    def nothing(self) -> Soft | SoftTangent:
+    def identity(self) -> Soft | SoftTangent:
         zero = self.form.computed(0)
         return SoftTangent(lowest(self.form), zero, zero) if self.has_tangent else Soft(lowest(self.form), zero)
 
@@ -133,7 +133,7 @@ class SoftKind(State):
 
 
 class SoftState(NamedTuple):
-    """The same with the softness ``b`` of a call."""
+    """The state with the softness ``b`` of a call."""
 
     kind: SoftKind
     softness: Any
@@ -151,51 +151,51 @@ class SoftState(NamedTuple):
         self.kind.put(cells, i, state)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return state
 
     @inlined
     def join(self, first, second):
-        m = ordered(first.value, second.value)
+        m = order_pivots(first.value, second.value)
         d = power(self.softness, m.smaller, m.larger)
-        weight = together(m.is_second, d, first.weight, second.weight)
+        weight = add_shrunk(m.is_second, d, first.weight, second.weight)
         if self.kind.has_tangent:
-            return SoftTangent(m.larger, weight, together(m.is_second, d, first.tangent, second.tangent))
+            return SoftTangent(m.larger, weight, add_shrunk(m.is_second, d, first.tangent, second.tangent))
         return Soft(m.larger, weight)
 
     @inlined
     def join3(self, first, second, third):
-        """Of three pivots the two smaller ones take exponentials, which do not wait for each other."""
-        two = ordered(first.value, second.value)
-        m = ordered(two.larger, third.value)
+        """The exponentials of the two smaller pivots do not depend on each other."""
+        two = order_pivots(first.value, second.value)
+        m = order_pivots(two.larger, third.value)
         low, middle = power(self.softness, two.smaller, m.larger), power(self.softness, m.smaller, m.larger)
         a, b = two.is_second, m.is_second
-        weight = together3(a, b, low, middle, first.weight, second.weight, third.weight)
+        weight = add_shrunk3(a, b, low, middle, first.weight, second.weight, third.weight)
         if self.kind.has_tangent:
-            tangent = together3(a, b, low, middle, first.tangent, second.tangent, third.tangent)
+            tangent = add_shrunk3(a, b, low, middle, first.tangent, second.tangent, third.tangent)
             return SoftTangent(m.larger, weight, tangent)
         return Soft(m.larger, weight)
 
 
 @outlined
-def put_together_softly(reduction, work, ring, at, shift, rows, volume, target):
-    """A window of some rows of the ring: the largest pivot first, and then the sums around it."""
+def combine_rows_smoothly(reduction, work, ring, at, shift, rows, volume, target):
+    """Reduce a window from rows of the ring: find the largest pivot, then the sums around it."""
     args, cells, kind = work.args, work.cells, reduction.state
     if rows == 1:
         copy(reduction, target, cells, Part(at, 0), ring.slab)
         return
-    second = after(ring, at)
+    second = next_slab(ring, at)
     if rows == 2:
         join(reduction, args, target, cells, Part(at, 0), Part(second, 0), ring.slab)
         return
     if rows == 3:
-        join3(reduction, args, target, cells, Part(at, 0), Part(second, 0), Part(after(ring, second), 0), ring.slab)
+        join3(reduction, args, target, cells, Part(at, 0), Part(second, 0), Part(next_slab(ring, second), 0), ring.slab)
         return
     softness = kind.form.computed(args.softness)
     for i in lanes(kind.number, ring.slab):
         m, here = cells.value[at + i], at
         for _ in range(1, rows):
-            here = after(ring, here)
+            here = next_slab(ring, here)
             m = maximum(m, cells.value[here + i])
         e = power(softness, cells.value[at + i], m)
         s = e * cells.weight[at + i]
@@ -203,7 +203,7 @@ def put_together_softly(reduction, work, ring, at, shift, rows, volume, target):
             t = e * cells.tangent[at + i]
         here = at
         for _ in range(1, rows):
-            here = after(ring, here)
+            here = next_slab(ring, here)
             e = power(softness, cells.value[here + i], m)
             s = multiply_add(e, cells.weight[here + i], s)
             if kind.has_tangent:
@@ -218,8 +218,8 @@ def put_together_softly(reduction, work, ring, at, shift, rows, volume, target):
 
 
 @outlined
-def tap_by_tap(kind, b, offsets, kernel, row, tangents, target, n):
-    """Taps at their offsets, the largest first and then the sums."""
+def join_taps(kind, b, offsets, kernel, row, tangents, target, n):
+    """Join taps at their offsets: find the largest, then the sums."""
     p, at = row
     for i in lanes(kind.number, n):
         m = p[at + i]
@@ -241,47 +241,45 @@ def tap_by_tap(kind, b, offsets, kernel, row, tangents, target, n):
 
 
 @outlined
-def two_taps(kind, b, offset, row, tangents, target, n):
-    """One exponential."""
+def join_2_taps(kind, b, offset, row, tangents, target, n):
     p, at, cells, to = row.p, row.at, target.cells, target.at
     for i in lanes(kind.number, n):
-        m = ordered(p[at + i], p[at + offset + i])
+        m = order_pivots(p[at + i], p[at + offset + i])
         e = power(b, m.smaller, m.larger)
         cells.value[to + i] = m.larger
         cells.weight[to + i] = e + 1
         if kind.has_tangent:
             u1, u2 = tangents.p[tangents.at + i], tangents.p[tangents.at + offset + i]
-            cells.tangent[to + i] = together(m.is_second, e, u1, u2)
+            cells.tangent[to + i] = add_shrunk(m.is_second, e, u1, u2)
 
 
 @outlined
-def pairs(kind, b, row, target, n):
-    """Two taps at a stride of two, as they are in memory."""
+def join_2_cells_stride_2(kind, b, row, target, n):
+    """Join two taps at stride 2, without staging."""
     for i in lanes(kind.number, n):
         left, right = strided(row.p, row.at + 2 * i, 2)
-        m = ordered(left, right)
+        m = order_pivots(left, right)
         target.cells.value[target.at + i] = m.larger
         target.cells.weight[target.at + i] = power(b, m.smaller, m.larger) + 1
 
 
 @outlined
-def three_taps(kind, b, second, third, row, tangents, target, n):
-    """Two exponentials."""
+def join_3_taps(kind, b, second, third, row, tangents, target, n):
     p, at, cells, to = row.p, row.at, target.cells, target.at
     for i in lanes(kind.number, n):
-        two = ordered(p[at + i], p[at + second + i])
-        m = ordered(two.larger, p[at + third + i])
+        two = order_pivots(p[at + i], p[at + second + i])
+        m = order_pivots(two.larger, p[at + third + i])
         low, middle = power(b, two.smaller, m.larger), power(b, m.smaller, m.larger)
         cells.value[to + i] = m.larger
         cells.weight[to + i] = low + middle + 1
         if kind.has_tangent:
             q, q_at = tangents
             u1, u2, u3 = q[q_at + i], q[q_at + second + i], q[q_at + third + i]
-            cells.tangent[to + i] = together3(two.is_second, m.is_second, low, middle, u1, u2, u3)
+            cells.tangent[to + i] = add_shrunk3(two.is_second, m.is_second, low, middle, u1, u2, u3)
 
 
 @inlined
-def pick(number, p, to, at, n, stride):
+def copy_strided(number, p, to, at, n, stride):
     if stride == 1:
         for i in lanes(number, n):
             p[to + i] = p[at + i]
@@ -291,16 +289,16 @@ def pick(number, p, to, at, n, stride):
 
 
 @outlined
-def pick_all(kind, cells, to, at, n, stride):
-    pick(kind.number, cells.value, to, at, n, stride)
-    pick(kind.number, cells.weight, to, at, n, stride)
+def copy_state(kind, cells, to, at, n, stride):
+    copy_strided(kind.number, cells.value, to, at, n, stride)
+    copy_strided(kind.number, cells.weight, to, at, n, stride)
     if kind.has_tangent:
-        pick(kind.number, cells.tangent, to, at, n, stride)
+        copy_strided(kind.number, cells.tangent, to, at, n, stride)
 
 
 @outlined
-def doubled_softly(reduction, args, axis, cells, to, length, n):
-    """Windows from runs of neighbouring cells that are doubled and lengthened by 1 or 3.
+def double_runs_smoothly(reduction, args, axis, cells, to, length, n):
+    """Reduce windows from runs of adjacent cells that are doubled and lengthened by 1 or 3.
 
     The binary digits of the window's length are read from the front, two ones at a time.
     """
@@ -316,7 +314,7 @@ def doubled_softly(reduction, args, axis, cells, to, length, n):
         bit *= 2
     if kernel & bit != 0:
         width = 3
-        pick_all(kind, cells, run, three_cells, length - 2 * dilation, 1)
+        copy_state(kind, cells, run, three_cells, length - 2 * dilation, 1)
     bit = bit // 2
     while bit != 0:
         is_one = kernel & bit != 0
@@ -331,7 +329,7 @@ def doubled_softly(reduction, args, axis, cells, to, length, n):
         elif is_one:
             join_runs(reduction, args, cells, run, run, one_cell + width * dilation, length - width * dilation)
             width += 1
-    pick_all(kind, cells, to, run, n, axis.stride)
+    copy_state(kind, cells, to, run, n, axis.stride)
 
 
 @inlined
@@ -340,8 +338,8 @@ def join_runs(reduction, args, cells, to, first, second, n):
 
 
 @outlined
-def smooth_run(reduction, work, axis, source, begin, end):
-    """Cells begin … end−1 of a bin: the largest first, then the sums."""
+def reduce_run(reduction, work, axis, source, begin, end):
+    """Reduce cells begin … end−1 of a bin: find the largest, then the sums."""
     args, form, kind, cells, number, n = (
         work.args,
         reduction.form,
@@ -368,22 +366,22 @@ def smooth_run(reduction, work, axis, source, begin, end):
 
 
 @inlined
-def smooth_bins(reduction, work, axis, source, target, first, end):
-    """Bins one by one, whose cells are read in pieces."""
+def reduce_bins(reduction, work, axis, source, target, first, end):
+    """Reduce bins one by one; their cells are read in pieces."""
     state, room = reduction.state.bound(work.args), work.args.tile_room
     for o in range(first, end):
-        real, found = real_taps(axis, o), reduction.state.nothing
+        real, joined = real_taps(axis, o), reduction.state.identity
         for begin in range(real.start, real.start + real.end, room):
-            piece = smooth_run(reduction, work, axis, source, begin, min(begin + room, real.start + real.end))
-            found = state.join(found, piece)
-        state.put(target.cells, target.at + o - first, found)
+            piece = reduce_run(reduction, work, axis, source, begin, min(begin + room, real.start + real.end))
+            joined = state.join(joined, piece)
+        state.put(target.cells, target.at + o - first, joined)
 
 
 @outlined
-def smooth_row(reduction, work, axis, source, target, first_output, end_output):
-    """Outputs of the last axis. Results always go to the workspace."""
+def reduce_row_smoothly(reduction, work, axis, source, target, first_output, end_output):
+    """Reduce outputs of the last axis. Results always go to the workspace."""
     if axis.kind == AxisKind.BINS:
-        smooth_bins(reduction, work, axis, source, target, first_output, end_output)
+        reduce_bins(reduction, work, axis, source, target, first_output, end_output)
         if len(work.args.axes) == 1:
             emit(reduction, work, first_output, end_output, target)
         return
@@ -400,9 +398,9 @@ def smooth_row(reduction, work, axis, source, target, first_output, end_output):
             tangents = stage(reduction.tangents, args, axis, Role.U, u, first, end, phases, axis.scans, cells.tangent)
         if axis.scans:
             span = span_of(axis, first, end)
-            doubled_softly(reduction, args, axis, cells, at, span.stop - span.begin, end - first)
+            double_runs_smoothly(reduction, args, axis, cells, at, span.stop - span.begin, end - first)
         else:
-            smooth_taps(reduction, work, axis, row, tangents, Destination(cells, at), first, end, are_pairs)
+            join_staged_taps(reduction, work, axis, row, tangents, Destination(cells, at), first, end, are_pairs)
         if len(args.axes) == 1:
             emit(reduction, work, first, end, Destination(cells, target.at))
         else:
@@ -410,26 +408,26 @@ def smooth_row(reduction, work, axis, source, target, first_output, end_output):
 
 
 @inlined
-def smooth_taps(reduction, work, axis, row, tangents, target, first, end, are_pairs):
+def join_staged_taps(reduction, work, axis, row, tangents, target, first, end, are_pairs):
     kind, b, n, kernel = reduction.state, reduction.form.computed(work.args.softness), end - first, axis.kernel
     if are_pairs:
-        pairs(kind, b, row, target, n)
+        join_2_cells_stride_2(kind, b, row, target, n)
     else:
         offsets = tap_offsets(work.args, work.unit, axis, first, end)
         if kernel == 2:
-            two_taps(kind, b, offsets[1], row, tangents, target, n)
+            join_2_taps(kind, b, offsets[1], row, tangents, target, n)
         elif kernel == 3:
-            three_taps(kind, b, offsets[1], offsets[2], row, tangents, target, n)
+            join_3_taps(kind, b, offsets[1], offsets[2], row, tangents, target, n)
         else:
-            tap_by_tap(kind, b, offsets, kernel, row, tangents, target, n)
+            join_taps(kind, b, offsets, kernel, row, tangents, target, n)
 
 
 # --- finished rows ----------------------------------------------------------------------------------------------------
 
 
 @inlined
-def unless_finite(a, b):
-    """0 as long as nothing but finite numbers comes, and then NaN."""
+def add_nonfinite(a, b):
+    """A sum that is 0 as long as all numbers are finite, and NaN otherwise."""
     return a + (b - b)
 
 
@@ -453,17 +451,17 @@ def join_padding(kind, args, unit, first, end, cells, at):
         zeros = count * axis.counted[o] - real * axis.real[o]
         if zeros > 0:
             for i in range(at + (o - first) * n, at + (o - first + 1) * n):
-                m = ordered(cells.value[i], number(0))
+                m = order_pivots(cells.value[i], number(0))
                 d = power(number(args.softness), m.smaller, m.larger)
                 cells.value[i] = m.larger
-                cells.weight[i] = together(m.is_second, d, cells.weight[i], number(zeros))
+                cells.weight[i] = add_shrunk(m.is_second, d, cells.weight[i], number(zeros))
                 if kind.has_tangent:
-                    cells.tangent[i] = together(m.is_second, d, cells.tangent[i], number(0))
+                    cells.tangent[i] = add_shrunk(m.is_second, d, cells.tangent[i], number(0))
 
 
 @outlined
 def mean_by_weights(form, args, unit, o, i, m, s):
-    """``Σ exp(b(x − m))/s·u``, whose parts are no larger than the mean: for tangents whose sum overflows."""
+    """``Σ exp(b(x − m))/s·u``, for tangents whose sum overflows: no term does."""
     axis, number, mean = last_axis(args), form.computed, form.computed(0)
     b, in_unit = number(args.softness), number(args.unit)
     x, u = form.stored_at(args.arrays[Role.X]), form.stored_at(args.arrays[Role.U])
@@ -483,7 +481,7 @@ def write_means(form, args, unit, first, end, cells, at):
     n, zero, z = unit.neighbours, form.computed(0), cells.tangent
     for i in lanes_once(form.computed, (end - first) * n):
         z[at + i] = z[at + i] / cells.weight[at + i]
-    if total(unless_finite, zero, z, at, (end - first) * n) != zero:
+    if total(add_nonfinite, zero, z, at, (end - first) * n) != zero:
         for o in range(first, end):
             for i in range(n):
                 here = at + (o - first) * n + i
@@ -508,11 +506,11 @@ def write_shares(form, args, unit, first, end, cells, at):
 
 
 @outlined
-def spread(reduction, args, unit, first, end, cells, at):
-    """Cotangents to the cells, by their weights."""
+def scatter_cotangents(reduction, args, unit, first, end, cells, at):
+    """Add cotangents to the cells, by their weights."""
     form, z = reduction.form, cells.tangent
     read_shares(form, args, unit, first, end, cells, at)
-    send(reduction.weights, args, unit, first, end, cells.value, z, cells.weight, at)
+    scatter_to_cells(reduction.weights, args, unit, first, end, cells.value, z, cells.weight, at)
 
 
 @outlined
@@ -528,15 +526,15 @@ def write_values(form, args, unit, first, end, cells, at):
 
 
 class Derivative(Enum):
-    """What is wanted beside the value: nothing, the mean of a tangent, or what a cotangent sends to the cells; or, in
-    place of the value, pivots and the cotangent's shares."""
+    """What is computed beside the value: nothing, the JVP (a mean of tangents), or the VJP; or, in place of the value,
+    pivots and the cotangent's shares."""
 
     NONE, MEAN, SPREAD, SHARES = range(4)
 
 
 @dataclass(frozen=True)
 class SoftWeights:
-    """What cells receive of their window's cotangent: their weight's part."""
+    """Contributions of a window's cotangent to its cells, by weight."""
 
     form: NumberFormat
 
@@ -557,8 +555,8 @@ class SoftWeights:
 class SmoothMaximum:
     form: NumberFormat
     derivative: Derivative
-    has_planes = has_whole = has_runs = completes = keeps_rows = reads_backwards = False
-    row, put_together, outputs = smooth_row, put_together_softly, walk
+    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
+    row, combine_rows, outputs = reduce_row_smoothly, combine_rows_smoothly, walk
     prepare, finish = prepare_cells, finish_cells
 
     @property
@@ -592,14 +590,14 @@ class SmoothMaximum:
     def emit_row(self, work, first, end, target):
         form, args, unit, cells, at = self.form, work.args, work.unit, target.cells, target.at
         zero = form.computed(0)
-        if total(unless_finite, zero, cells.value, at, (end - first) * unit.neighbours) != zero:
+        if total(add_nonfinite, zero, cells.value, at, (end - first) * unit.neighbours) != zero:
             count_lowest(form, args, unit, first, end, cells, at)
         if args.pads_with_zeros:
             join_padding(self.state, args, unit, first, end, cells, at)
         if self.derivative is Derivative.MEAN:
             write_means(form, args, unit, first, end, cells, at)
         if self.derivative is Derivative.SPREAD:
-            spread(self, args, unit, first, end, cells, at)
+            scatter_cotangents(self, args, unit, first, end, cells, at)
         if self.derivative is Derivative.SHARES:
             write_shares(form, args, unit, first, end, cells, at)
         elif args.arrays[Role.Y] != 0:

@@ -1,8 +1,8 @@
-"""Windows tap by tap: rows laid out so that every tap is a run of neighbours, and what taps send back to the cells.
+"""Windows tap by tap: rows staged so that every tap is a run, and the scatter of contributions back to the cells.
 
-A row is staged for a stretch of outputs with its padding filled in and, at a stride ``s``, sorted into ``s`` phases,
-the cells ``r, r + s, r + 2s, …`` one after another. Tap ``k`` of neighbouring outputs then lies at neighbouring places,
-``offsets[k]`` after those of the first output, whatever the stride and dilation, and vectors need no other case.
+A row is staged for a tile of outputs, with its padding filled in and, at a stride ``s``, split into ``s`` phases of the
+cells ``r, r + s, r + 2s, …``. Tap ``k`` of adjacent outputs then lies at adjacent places, ``offsets[k]`` after those of
+the first tap, for any stride and dilation.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.pulling import IN_DENSE_PLANE, sums_of
 from gradspec.backends.cpu.pool.kernels.rows import Row, dense_stride, last_axis, read_row, real_taps, span_of
+from gradspec.backends.cpu.pool.kernels.vjp_accumulators import IN_DENSE_PLANE, cell_sums
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import Value, i64, inlined, lanes, lanes_once, outlined, pointer, put_strided, strided
 
@@ -38,7 +38,7 @@ def phase_length(length, phases):
 
 @outlined
 def tap_offsets(args, unit, axis, first, end):
-    """Where the taps of outputs first … end−1 lie in a staged row: a table."""
+    """Fill the table of where the taps of outputs first … end−1 lie in a staged row."""
     span, offsets, stride = span_of(axis, first, end), words_at(unit.workspace + args.table_at), axis.stride
     length = phase_length(span.stop - span.begin, stride)
     for k in range(axis.kernel):
@@ -51,7 +51,7 @@ def tap_offsets(args, unit, axis, first, end):
 
 
 def stage_in_two(number, t, tile, length, p, at, j, n, unit):
-    """Cells from the ``j``-th on, an even one, in two phases."""
+    """Stage cells from an even one, the ``j``-th, on in two phases."""
     to = tile + j // 2
     for i in lanes(number, n // 2):
         a, b = strided(p, at + 2 * i, 2)
@@ -75,7 +75,7 @@ def stage_padding(t, tile, length, first, end, phases, fill):
 
 @outlined
 def stage(staged, args, axis, role, source, first, end, phases, copies, t):
-    """The cells of outputs first … end−1 of a row that begins at ``source``, in so many phases.
+    """Stage the cells of outputs first … end−1 of a row that begins at ``source``, in ``phases`` phases.
 
     Padding reads as ``staged.fill``, and numbers are multiplied by the unit of smooth pooling if ``staged.in_units``.
     The row stays where it is if it can, unless ``copies``; else it is laid out in ``t``.
@@ -111,7 +111,7 @@ def stage(staged, args, axis, role, source, first, end, phases, copies, t):
 
 @outlined
 def tap_rows(args, unit):
-    """How many rows of real cells the windows of the output row at hand have."""
+    """How many rows of real cells the windows of the current output row have."""
     rows = 1
     for i in range(len(args.axes) - 1):
         real = real_taps(args.axes[i], unit.place[i])
@@ -121,7 +121,7 @@ def tap_rows(args, unit):
 
 @outlined
 def tap_row(args, unit, r, role):
-    """Where the ``r``-th of them begins in an array (−1: in a dense plane), and its cell on the first axis."""
+    """Where the ``r``-th of these rows begins in an array (−1: in a dense plane), and its cell on the first axis."""
     at, cell = 0, 0
     if role >= 0:
         at = unit.bases[role]
@@ -135,11 +135,11 @@ def tap_row(args, unit, r, role):
     return at, cell
 
 
-# --- rows of sums, carried to where taps are added up, and back -------------------------------------------------------
+# --- rows of sums, copied to the staged row and back ------------------------------------------------------------------
 
 
 class Way(Enum):
-    """From the sums to the staged row, or back."""
+    """The direction of a copy: from the sums to the staged row, or back."""
 
     THERE, BACK = range(2)
 
@@ -172,9 +172,9 @@ def carry_every(way, sums, to, step, t, at, n):
 
 @outlined
 def carry(number, way, args, unit, axis, sums, row, first, end, t):
-    """A row of sums that begins at ``row``, to ``t``, staged, or back.
+    """Copy a row of sums that begins at ``row`` to its staged form in ``t``, or back.
 
-    Of a row that is shared by bands only the unit's own cells are carried.
+    Of a row that bands share, only the unit's own cells are copied.
     """
     span, tile, stride, along = span_of(axis, first, end), args.tile_at, axis.stride, sums.along
     inside, outside = span.inside, span.outside
@@ -197,12 +197,12 @@ def carry(number, way, args, unit, axis, sums, row, first, end, t):
             carry_every(way, sums.p, to + i * along, stride * along, t, here, (n - i + stride - 1) // stride)
 
 
-# --- what windows send to their cells ---------------------------------------------------------------------------------
+# --- scatter to the cells of windows ----------------------------------------------------------------------------------
 
 
 @inlined
 def target_row(form, args, unit, r):
-    """Row ``r`` of taps: where its first cell is summed up, and whether this unit owns it."""
+    """Where the first cell of row ``r`` of taps is summed, and whether this unit owns the row."""
     if form.converts:
         at, cell = tap_row(args, unit, r, IN_DENSE_PLANE)
         at = (at - unit.first_cell * dense_stride(args, 0)) * unit.neighbours
@@ -212,8 +212,8 @@ def target_row(form, args, unit, r):
 
 
 @outlined
-def send_taps(sent, args, axis, offsets, row, v, q, at, t, to, n):
-    """The last tap first, so that every cell hears from its windows in their order, however they are cut up."""
+def scatter_taps(sent, args, axis, offsets, row, v, q, at, t, to, n):
+    """Add the last tap first, so that every cell adds its windows in order, however outputs are tiled."""
     setting = sent.setting(args)
     for k in range(axis.kernel - 1, -1, -1):
         here, there = row.at + offsets[k], to + offsets[k]
@@ -222,9 +222,9 @@ def send_taps(sent, args, axis, offsets, row, v, q, at, t, to, n):
 
 
 @outlined
-def send_rows(sent, args, unit, first, end, v, q, t, at):
+def scatter_rows(sent, args, unit, first, end, v, q, t, at):
     form, number, axis, tile = sent.form, sent.form.computed, last_axis(args), args.tile_at
-    sums, stride = sums_of(form, args, unit), axis.stride
+    sums, stride = cell_sums(form, args, unit), axis.stride
     for part in range(first, end, args.tile):
         stop = min(part + args.tile, end)
         offsets, span = tap_offsets(args, unit, axis, part, stop), span_of(axis, part, stop)
@@ -237,13 +237,13 @@ def send_rows(sent, args, unit, first, end, v, q, t, at):
                 for i in lanes(number, room):
                     t[tile + i] = number(0)
                 carry(number, Way.THERE, args, unit, axis, sums, row, part, stop, t)
-                send_taps(sent, args, axis, offsets, staged, v, q, at + part - first, t, tile, stop - part)
+                scatter_taps(sent, args, axis, offsets, staged, v, q, at + part - first, t, tile, stop - part)
                 carry(number, Way.BACK, args, unit, axis, sums, row, part, stop, t)
 
 
 @outlined
-def send_cell(sent, args, x_at, v, q, here, sums, to, n):
-    """What one cell, and its neighbours, receive from a window."""
+def scatter_cell(sent, args, x_at, v, q, here, sums, to, n):
+    """Add the contribution of a window to one cell and its neighbours."""
     form, number, setting = sent.form, sent.form.computed, sent.setting(args)
     x, x_step, unit = form.stored_at(args.arrays[Role.X]), args.inner_strides[Role.X], number(1)
     if sent.staged.in_units:
@@ -259,9 +259,9 @@ def send_cell(sent, args, x_at, v, q, here, sums, to, n):
 
 
 @outlined
-def send_cells(sent, args, unit, first, end, v, q, at):
-    """Windows one by one, with neighbours side by side."""
-    axis, n, sums = last_axis(args), unit.neighbours, sums_of(sent.form, args, unit)
+def scatter_cells(sent, args, unit, first, end, v, q, at):
+    """Scatter window by window, with neighbours side by side."""
+    axis, n, sums = last_axis(args), unit.neighbours, cell_sums(sent.form, args, unit)
     for r in range(tap_rows(args, unit)):
         row, is_mine = target_row(sent.form, args, unit, r)
         x_row, _ = tap_row(args, unit, r, Role.X)
@@ -273,12 +273,12 @@ def send_cells(sent, args, unit, first, end, v, q, at):
                     mine = cell >= unit.first_cell and cell < unit.end_cell
                 if mine:
                     x_at, here = x_row + cell * axis.strides[Role.X], at + (o - first) * n
-                    send_cell(sent, args, x_at, v, q, here, sums, row + cell * sums.along, n)
+                    scatter_cell(sent, args, x_at, v, q, here, sums, row + cell * sums.along, n)
 
 
 @inlined
-def send_run(sent, args, x_at, top, share, sums, to, n):
-    """What the cells of a bin receive along the last axis."""
+def scatter_run(sent, args, x_at, top, share, sums, to, n):
+    """Add the contribution of a bin to its cells along the last axis."""
     form, number, setting = sent.form, sent.form.computed, sent.setting(args)
     x, x_step, unit = form.stored_at(args.arrays[Role.X]), last_axis(args).strides[Role.X], number(1)
     if sent.staged.in_units:
@@ -294,9 +294,9 @@ def send_run(sent, args, x_at, top, share, sums, to, n):
 
 
 @outlined
-def send_bins(sent, args, unit, first, end, v, q, at):
-    """Bins one by one, of which this unit takes what belongs to its cells."""
-    axis, sums = last_axis(args), sums_of(sent.form, args, unit)
+def scatter_bins(sent, args, unit, first, end, v, q, at):
+    """Scatter bin by bin, to the cells of this unit."""
+    axis, sums = last_axis(args), cell_sums(sent.form, args, unit)
     for r in range(tap_rows(args, unit)):
         row, is_mine = target_row(sent.form, args, unit, r)
         x_row, _ = tap_row(args, unit, r, Role.X)
@@ -307,19 +307,19 @@ def send_bins(sent, args, unit, first, end, v, q, at):
                 if len(args.axes) == 1:
                     begin, stop = max(begin, unit.first_cell), min(stop, unit.end_cell)
                 x_at, to = x_row + begin * axis.strides[Role.X], row + begin * sums.along
-                send_run(sent, args, x_at, v[here], q[here], sums, to, stop - begin)
+                scatter_run(sent, args, x_at, v[here], q[here], sums, to, stop - begin)
 
 
-def send(sent, args, unit, first, end, v, q, t, at):
-    """What the windows of an output row send to their cells in V, as ``sent`` says: a cell ``x`` of a window whose
-    pivot is ``v`` and share ``q`` receives ``contribution(setting, x, v, q)``.
+def scatter_to_cells(sent, args, unit, first, end, v, q, t, at):
+    """Scatter the windows of an output row to their cells in V: a cell ``x`` of a window with pivot ``v`` and share
+    ``q`` receives ``sent.contribution(setting, x, v, q)``.
 
     ``t`` has room for a row of cells, in which taps are added up before they go to V. 16-bit cells are added up in the
-    plane.
+    float32 plane.
     """
     if args.inner_total == 1 and last_axis(args).kind == AxisKind.SLIDING:
-        send_rows(sent, args, unit, first, end, v, q, t, at)
+        scatter_rows(sent, args, unit, first, end, v, q, t, at)
     elif args.inner_total == 1:
-        send_bins(sent, args, unit, first, end, v, q, at)
+        scatter_bins(sent, args, unit, first, end, v, q, at)
     else:
-        send_cells(sent, args, unit, first, end, v, q, at)
+        scatter_cells(sent, args, unit, first, end, v, q, at)

@@ -1,8 +1,8 @@
-"""What is kept of the cells of a window that have been seen: a number, or a number with its winner.
+"""The state of a partly reduced window: a number, or a number with its winner.
 
 Every state has the same methods, so that the loops over taps, rows and rings are written once. Its components lie in
 arrays side by side, ``cells``; ``join(a, b)`` is the state of the cells of ``a`` and then those of ``b``; ``tap(x, k)``
-that of one cell, the k-th tap; ``moved(a, shift)`` that of cells which begin ``shift`` taps later.
+that of one cell, the k-th tap; ``shift_taps(a, shift)`` that of cells which begin ``shift`` taps later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gradspec.codegen.language import (
 
 as_half = same_bits(f16)
 SEARCHED = 256
-"""Cells of a long bin that a winner is looked for in, if their maximum is that of the bin."""
+"""Cells of a part of a long bin: the winner is searched in the first part whose maximum is that of the bin."""
 
 
 class ValueCells(NamedTuple):
@@ -40,7 +40,7 @@ class ValueCells(NamedTuple):
 
 
 class StoredCells(NamedTuple):
-    """The same as they are stored: what is put there is rounded."""
+    """Where states of one number lie in their stored format: what is put there is rounded."""
 
     value: Any
 
@@ -54,15 +54,15 @@ class WinnerCells(NamedTuple):
 
 @at_build
 def lowest(form: NumberFormat) -> Value:
-    """What no number is less than."""
+    """The lowest number: −∞, or the smallest integer."""
     if form.is_float:
         return form.computed(-math.inf)
     return form.computed(-(2 ** (form.computed.bits - 1)) if form.computed.is_signed else 0)
 
 
 @at_build
-def nobody(form: NumberFormat) -> Value:
-    """The winner of a window without real cells, wherever it is moved; padding has negative numbers, too."""
+def no_winner(form: NumberFormat) -> Value:
+    """The winner of a window without real cells: negative, and still negative after any shift."""
     return form.lane(-(1 << (form.lane.bits - 2)))
 
 
@@ -78,7 +78,7 @@ def is_to_widen(form: NumberFormat, number: Type) -> bool:
 
 @dataclass(frozen=True)
 class State:
-    """What states have in common where nothing else is said."""
+    """Defaults of all states."""
 
     form: NumberFormat
 
@@ -88,7 +88,7 @@ class State:
 
     @inlined
     def bound(self, args):
-        """The state with what the arguments say of it."""
+        """The state with its parameters from the arguments of a call."""
         return self
 
     @inlined
@@ -96,13 +96,13 @@ class State:
         return self.join(self.join(a, b), c)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return state
 
 
 @dataclass(frozen=True)
 class OneNumber(State):
-    """What the maximum and the sum have in common."""
+    """States of one number: the maximum and the sum."""
 
     has_totals = True
     """Whether neighbours can be joined in lanes."""
@@ -122,7 +122,7 @@ class OneNumber(State):
 
     @inlined
     def cell(self, value):
-        """A cell as it is computed with, whether it was read as it is stored or as it was staged."""
+        """A cell in the computed format, whether it was read in its stored format or staged."""
         return self.form.widen(value) if is_to_widen(self.form, number_of(value)) else value
 
     @inlined
@@ -130,16 +130,16 @@ class OneNumber(State):
         return self.join(a, self.cell(value))
 
     @inlined
-    def tap(self, value, k, nought):
+    def tap(self, value, k, first_tap):
         return self.cell(value)
 
     @inlined
-    def more_of_bin(self, found, cells, begin, stop):
+    def join_bin(self, found, cells, begin, stop):
         """A state with the cells ``begin … stop−1`` of a bin."""
         n = stop - begin
         if n >= 16:
-            return self.join(found, total(self.join, self.nothing, cells.p, cells.at + begin, n))
-        few = self.nothing
+            return self.join(found, total(self.join, self.identity, cells.p, cells.at + begin, n))
+        few = self.identity
         for i in range(begin, stop):
             few = self.join(few, cells.p[cells.at + i])
         return self.join(found, few)
@@ -152,7 +152,7 @@ class Largest(OneNumber):
     is_idempotent = True
 
     @property
-    def nothing(self) -> Value:
+    def identity(self) -> Value:
         return lowest(self.form)
 
     @inlined
@@ -163,8 +163,8 @@ class Largest(OneNumber):
 
     @inlined
     def first(self, value, k):
-        """The first cell of a window that is not all real."""
-        return self.join(self.nothing, self.cell(value))
+        """The first cell of a window with padding."""
+        return self.join(self.identity, self.cell(value))
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Total(OneNumber):
     is_idempotent = False
 
     @property
-    def nothing(self) -> Value:
+    def identity(self) -> Value:
         return self.form.computed(0)
 
     @inlined
@@ -181,7 +181,7 @@ class Total(OneNumber):
 
     @inlined
     def first(self, value, k):
-        return self.nothing + self.cell(value)
+        return self.identity + self.cell(value)
 
 
 class Best(NamedTuple):
@@ -215,16 +215,16 @@ class FirstWinner(State):
     is_idempotent = True
     has_totals = False
     carries = False
-    """Whether there is a tangent in the winner's place."""
+    """Whether a tangent takes the winner's place."""
 
     @property
     def largest(self) -> Largest:
-        """The same without winners; processors have no maximum of bfloat16."""
+        """The state without winners, in float32 for bfloat16, of which processors have no maximum."""
         return Largest(replace(self.form, computed=f32) if self.form.computed == bf16 else self.form)
 
     @property
-    def nothing(self) -> Best:
-        return Best(lowest(self.form), nobody(self.form))
+    def identity(self) -> Best:
+        return Best(lowest(self.form), no_winner(self.form))
 
     @inlined
     def cells(self, base, component):
@@ -250,10 +250,10 @@ class FirstWinner(State):
         return choose(self.exceeds(b.value, a.value), b, a)
 
     @inlined
-    def tap(self, value, k, nought):
-        """The numbers of taps are made from ``nought``, which is 0 but not known to be: choosing between constants
-        would be compiled to arithmetic on masks of one bit per lane, which takes longer."""
-        return Best(value, nought + self.form.lane(k))
+    def tap(self, value, k, first_tap):
+        """Tap indices are computed from ``first_tap``, which is 0 but unknown to the compiler: choosing between
+        constants would be compiled to slower arithmetic on one-bit masks."""
+        return Best(value, first_tap + self.form.lane(k))
 
     @inlined
     def first(self, value, k):
@@ -261,35 +261,35 @@ class FirstWinner(State):
 
     @inlined
     def cells_of(self, cells):
-        """Components as this state has them, where a winner's lie."""
+        """The components of a ``FirstWinner`` as this state types them."""
         return cells
 
     @inlined
-    def taps(self, cells, tangents, first):
-        """Those of some cells that follow each other, from the number ``first`` on."""
+    def tap_states(self, cells, tangents, first):
+        """The states of adjacent cells, from tap index ``first`` on."""
         return tuple(self.tap(cell, k, first) for k, cell in enumerate(cells))
 
     @inlined
-    def one(self, rows, at, k):
-        """That of a cell of some rows."""
+    def edge_tap(self, rows, at, k):
+        """The state of one cell of some rows."""
         return self.first(rows.x[at], k)
 
     @inlined
-    def staged(self, cells, at, k, nought):
-        """That of a staged cell."""
-        return self.tap(cells.value[at], k, nought)
+    def staged_tap(self, cells, at, k, first_tap):
+        """The state of a staged cell."""
+        return self.tap(cells.value[at], k, first_tap)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return Best(state.value, state.winner + self.form.lane(shift))
 
     @outlined
     def top(self, p, at, n):
-        return self.form.computed(total(self.largest.join_cell, self.largest.nothing, p, at, n))
+        return self.form.computed(total(self.largest.join_cell, self.largest.identity, p, at, n))
 
     @outlined
-    def more_of_long_bin(self, found, cells, begin, stop):
-        """The maximum first, in vectors; then, in the part that has it, the first cell that is it, or the first NaN."""
+    def join_long_bin(self, found, cells, begin, stop):
+        """Find the maximum with vectors; then, in the first part that has it, the first such cell, or the first NaN."""
         p, at = cells
         top, k = found.value, stop
         for part in range(begin, stop, SEARCHED):
@@ -305,13 +305,13 @@ class FirstWinner(State):
         return Best(p[at + k], self.form.lane(k))
 
     @inlined
-    def more_of_bin(self, found, cells, begin, stop):
+    def join_bin(self, found, cells, begin, stop):
         p, at = cells
         best, who = found
         if begin == 0:
             best, who = p[at], self.form.lane(0)
         if stop - begin >= 32:
-            return self.more_of_long_bin(Best(best, who), cells, begin, stop)
+            return self.join_long_bin(Best(best, who), cells, begin, stop)
         for k in range(max(begin, 1), stop):
             best, who = self.join(Best(best, who), self.first(p[at + k], k))
         return Best(best, who)
@@ -319,16 +319,16 @@ class FirstWinner(State):
 
 @dataclass(frozen=True)
 class FirstLarger(FirstWinner):
-    """The same where no cell is NaN as it is compared.
+    """The maximum with its winner, if no cell is NaN as it is compared.
 
     bfloat16 is compared as a half of the same bits: both formats order bits alike, but halves take them for an infinity
     from 2¹²¹ on, and for NaN beyond it.
     """
 
     @property
-    def nothing(self) -> Best:
+    def identity(self) -> Best:
         least = self.form.computed(-(2.0**121)) if self.form.computed == bf16 else lowest(self.form)
-        return Best(least, nobody(self.form))
+        return Best(least, no_winner(self.form))
 
     @inlined
     def compared(self, cell):
@@ -350,25 +350,25 @@ class LargerTangent(FirstLarger):
     carries = True
 
     @property
-    def nothing(self) -> Best:
-        return Best(super().nothing.value, self.form.computed(0))
+    def identity(self) -> Best:
+        return Best(super().identity.value, self.form.computed(0))
 
     @inlined
     def cells_of(self, cells):
         return WinnerCells(cells.value, self.form.computed_at(address_of(cells.winner)))
 
     @inlined
-    def taps(self, cells, tangents, first):
+    def tap_states(self, cells, tangents, first):
         return tuple(Best(cells[k], tangents[k]) for k in range(len(cells)))
 
     @inlined
-    def one(self, rows, at, k):
+    def edge_tap(self, rows, at, k):
         return Best(rows.x[at], rows.u[at + rows.shift])
 
     @inlined
-    def staged(self, cells, at, k, nought):
+    def staged_tap(self, cells, at, k, first_tap):
         return self.get(cells, at)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return state

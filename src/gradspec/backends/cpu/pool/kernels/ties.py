@@ -1,8 +1,8 @@
 """Derivatives of the maximum where every cell that ties takes part: sums or means of tangents, shared cotangents.
 
 Cells tie with the window's maximum if they equal it, or are NaN where it is. The maximum is found first, and then every
-tap is compared with it. Padding reads as −∞, which counts only where the maximum is −∞; all real cells tie there, and
-their number is known.
+tap is compared with it. Padding reads as −∞, which ties only where the maximum is −∞; there all real cells tie, and
+their number is taken from a table.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.along import reduced_row
-from gradspec.backends.cpu.pool.kernels.pulling import finish_cells, prepare_cells
+from gradspec.backends.cpu.pool.kernels.reduce_row import reduce_row
 from gradspec.backends.cpu.pool.kernels.rows import (
     last_axis,
     read_neighbours,
@@ -22,15 +21,16 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.staging import Staging, send, stage, tap_offsets, tap_row, tap_rows
+from gradspec.backends.cpu.pool.kernels.staging import Staging, scatter_to_cells, stage, tap_offsets, tap_row, tap_rows
 from gradspec.backends.cpu.pool.kernels.states import Largest, lowest
-from gradspec.backends.cpu.pool.kernels.walk import put_together, walk
+from gradspec.backends.cpu.pool.kernels.vjp_accumulators import finish_cells, prepare_cells
+from gradspec.backends.cpu.pool.kernels.walk import combine_rows, walk
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined
 
 
 @inlined
-def ties(x, top):
+def is_tied(x, top):
     return (x == top) | (x != x)
 
 
@@ -43,7 +43,7 @@ def count_taps(form, offsets, kernel, row, v, counts, to, n):
     for i in lanes_once(form.computed, n):
         count, top = counts[to + i], v[to + i]
         for k in range(kernel):
-            count = count + choose(ties(row.p[row.at + offsets[k] + i], top), one, zero)
+            count = count + choose(is_tied(row.p[row.at + offsets[k] + i], top), one, zero)
         counts[to + i] = count
 
 
@@ -53,8 +53,8 @@ def add_taps(form, offsets, kernel, row, tangents, v, sums, to, n):
         tangent, top = sums[to + i], v[to + i]
         for k in range(kernel):
             here = offsets[k]
-            is_tied = ties(row.p[row.at + here + i], top)
-            tangent = tangent + choose(is_tied, tangents.p[tangents.at + here + i], form.computed(0))
+            is_equal = is_tied(row.p[row.at + here + i], top)
+            tangent = tangent + choose(is_equal, tangents.p[tangents.at + here + i], form.computed(0))
         sums[to + i] = tangent
 
 
@@ -68,10 +68,10 @@ def count_by_rows(form, args, unit, first, end, cells, at):
             x_row, _ = tap_row(args, unit, r, Role.X)
             row = stage(numbers, args, axis, Role.X, x_row, part, stop, axis.stride, False, cells.value)
             count_taps(form, offsets, axis.kernel, row, cells.value, cells.count, to, stop - part)
-            if not args.pulls:
+            if not args.is_vjp:
                 u_row, _ = tap_row(args, unit, r, Role.U)
-                moved = stage(tangents, args, axis, Role.U, u_row, part, stop, axis.stride, False, cells.tangent)
-                add_taps(form, offsets, axis.kernel, row, moved, cells.value, cells.tangent, to, stop - part)
+                staged = stage(tangents, args, axis, Role.U, u_row, part, stop, axis.stride, False, cells.tangent)
+                add_taps(form, offsets, axis.kernel, row, staged, cells.value, cells.tangent, to, stop - part)
 
 
 @outlined
@@ -88,16 +88,16 @@ def count_by_cells(form, args, unit, first, end, cells, at):
                 top, count, tangent = cells.value[here], cells.count[here], cells.tangent[here]
                 for k in range(real.first, real.end):
                     cell = real.start + k * axis.dilation
-                    if ties(form.widen(x[x_at + cell * axis.strides[Role.X]]), top):
+                    if is_tied(form.widen(x[x_at + cell * axis.strides[Role.X]]), top):
                         count = count + form.computed(1)
-                        if not args.pulls:
+                        if not args.is_vjp:
                             tangent = tangent + form.widen(u[u_at + cell * axis.strides[Role.U]])
                 cells.count[here] = count
                 cells.tangent[here] = tangent
 
 
 @outlined
-def count_the_lowest(form, args, unit, first, end, cells, at):
+def count_lowest(form, args, unit, first, end, cells, at):
     """All real cells tie where the maximum is −∞."""
     axis, n, count = last_axis(args), unit.neighbours, real_before_last(args, unit)
     for o in range(first, end):
@@ -106,8 +106,8 @@ def count_the_lowest(form, args, unit, first, end, cells, at):
                 cells.count[i] = form.computed(max(count * axis.real[o], 1))  # of no cells: something to divide by
 
 
-def count(form, args, unit, first, end, cells, at):
-    """The tied cells of each window and, for a tangent, the sum of theirs."""
+def count_ties(form, args, unit, first, end, cells, at):
+    """Count the tied cells of each window and, for a tangent, add up theirs."""
     for i in lanes(form.computed, (end - first) * unit.neighbours):
         cells.tangent[at + i] = form.computed(0)
         cells.count[at + i] = form.computed(0)
@@ -115,7 +115,7 @@ def count(form, args, unit, first, end, cells, at):
         count_by_rows(form, args, unit, first, end, cells, at)
     else:
         count_by_cells(form, args, unit, first, end, cells, at)
-    count_the_lowest(form, args, unit, first, end, cells, at)
+    count_lowest(form, args, unit, first, end, cells, at)
 
 
 # --- the kernel -------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class TiedCells(NamedTuple):
 
 @dataclass(frozen=True)
 class LargestAndTies(Largest):
-    """The maximum, with room for what follows."""
+    """The maximum, with components for tangents and counts."""
 
     @inlined
     def cells(self, base, component):
@@ -141,7 +141,7 @@ class LargestAndTies(Largest):
 
 @dataclass(frozen=True)
 class Shares:
-    """What tied cells receive of their window's cotangent: as much as it is."""
+    """Contributions of a window's cotangent to its tied cells."""
 
     form: NumberFormat
 
@@ -155,7 +155,7 @@ class Shares:
 
     @inlined
     def contribution(self, setting, x, top, share):
-        return choose(ties(x, top), share, self.form.computed(0))
+        return choose(is_tied(x, top), share, self.form.computed(0))
 
 
 @outlined
@@ -172,8 +172,8 @@ class WithTies:
     """The maximum with a tangent or cotangent of all cells that tie."""
 
     form: NumberFormat
-    has_planes = has_whole = has_runs = completes = keeps_rows = reads_backwards = False
-    row, put_together = reduced_row, put_together
+    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
+    row, combine_rows = reduce_row, combine_rows
     prepare, outputs, finish = prepare_cells, walk, finish_cells
 
     @property
@@ -195,14 +195,14 @@ class WithTies:
 
     def emit_row(self, work, first, end, target):
         form, args, unit, cells, at = self.form, work.args, work.unit, target.cells, target.at
-        if args.splits or not args.pulls:
-            count(form, args, unit, first, end, cells, at)
-        if args.pulls:
+        if args.splits or not args.is_vjp:
+            count_ties(form, args, unit, first, end, cells, at)
+        if args.is_vjp:
             read_outputs(form, args, unit, Role.U, first, end, cells.tangent, at)
         if args.splits:
             self.divide(cells.tangent, cells.count, at, (end - first) * unit.neighbours)
-        if args.pulls:
-            send(self.shares, args, unit, first, end, cells.value, cells.tangent, cells.tangent, at)
+        if args.is_vjp:
+            scatter_to_cells(self.shares, args, unit, first, end, cells.value, cells.tangent, cells.tangent, at)
         else:
             write_row(form, args, unit, Role.V, first, end, cells.tangent, at)
         if args.arrays[Role.Y] != 0:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from gradspec.backends.cpu.pool.arguments import Finish, Role
 from gradspec.backends.cpu.pool.inverse import NEGLIGIBLE
 from gradspec.backends.cpu.pool.kernels import planes
-from gradspec.backends.cpu.pool.kernels.along import reduced_row
-from gradspec.backends.cpu.pool.kernels.backwards import expanding, spread_rows
+from gradspec.backends.cpu.pool.kernels.avg_transpose import reduce_expanding, transpose_rows
+from gradspec.backends.cpu.pool.kernels.reduce_row import reduce_row
 from gradspec.backends.cpu.pool.kernels.rows import (
     counted_before_last,
     last_axis,
@@ -20,11 +20,10 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     rows_have_cells,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.runs import from_runs, row_of_runs
+from gradspec.backends.cpu.pool.kernels.runs import reduce_run_row, reduce_run_window
 from gradspec.backends.cpu.pool.kernels.small import has_nan
 from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half
-from gradspec.backends.cpu.pool.kernels.turning import turn_planes
-from gradspec.backends.cpu.pool.kernels.walk import PoolWork, put_together, walk
+from gradspec.backends.cpu.pool.kernels.walk import PoolWork, combine_rows, walk_planes
 from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined, total
@@ -41,24 +40,21 @@ def fill_holes(form, args, unit, first, end, v, at):
                 v[at + (o - first) * n + i] = form.computed(0)
 
 
-@inlined
-def walk_planes(reduction, work, first, end):
-    if work.args.is_turned:
-        turn_planes(reduction, work)
-    walk(reduction, work, first, end)
-
-
 @dataclass(frozen=True)
 class OneNumberReduction:
-    """What the kernels of the maximum and of the average have in common."""
+    """Kernels of one number: the maximum and the average."""
 
     form: NumberFormat
-    keeps_rows = False
-    row, from_runs, put_together = reduced_row, from_runs, put_together
-    plane_row, plane_rows, joined_slabs = planes.plane_row, planes.plane_rows, planes.joined_slabs
-    planes_of_pairs, row_of_runs = planes.planes_of_pairs, row_of_runs
-    staged_plane = planes.staged_plane
-    has_planes = has_whole = has_runs = True
+    has_winner_rows = False
+    row, reduce_run_window, combine_rows = reduce_row, reduce_run_window, combine_rows
+    reduce_plane_row, reduce_plane_rows, join_slabs = (
+        planes.reduce_plane_row,
+        planes.reduce_plane_rows,
+        planes.join_slabs,
+    )
+    reduce_pairs_of_planes, reduce_run_row = planes.reduce_pairs_of_planes, reduce_run_row
+    stage_plane = planes.stage_plane
+    has_planes = has_whole_planes = has_runs = True
 
     @outlined
     def load(self, work, axis, source, at, n):
@@ -72,28 +68,28 @@ class OneNumberReduction:
     def outputs(self, work, first, end):
         walk_planes(self, work, first, end)
 
-    def whole(self, args, lo, hi):
+    def reduce_whole_planes(self, args, lo, hi):
         x, y = self.form.stored_at(args.arrays[Role.X]), self.form.stored_at(args.arrays[Role.Y])
         axis, lead = args.axes[0], args.leads[0]
         for i in range(lo, hi):
             here, there = i * lead.strides[Role.X], i * lead.strides[Role.Y]
             if args.scales_input:
-                share = self.form.narrow(self.divided(args, self.form.widen(x[here])) + self.state.nothing)
+                share = self.form.narrow(self.divide(args, self.form.widen(x[here])) + self.state.identity)
                 for j in lanes(self.form.stored, axis.outputs):
                     y[there + j] = share
             else:
-                y[there] = self.form.narrow(self.divided(args, self.joined(x, here, axis.size)))
+                y[there] = self.form.narrow(self.divide(args, self.join_run(x, here, axis.size)))
 
     @inlined
-    def joined(self, x, at, n):
-        return total(self.state.join_cell, self.state.nothing, x, at, n)
+    def join_run(self, x, at, n):
+        return total(self.state.join_cell, self.state.identity, x, at, n)
 
 
 @dataclass(frozen=True)
 class MaxValue(OneNumberReduction):
     """The maximum alone."""
 
-    completes = reads_backwards = False
+    has_complete = has_transpose = False
 
     @property
     def state(self) -> Largest:
@@ -104,11 +100,11 @@ class MaxValue(OneNumberReduction):
         return None
 
     @inlined
-    def scaled(self, value, scale):
+    def scale(self, value, scale):
         return value
 
     @inlined
-    def divided(self, args, value):
+    def divide(self, args, value):
         return value
 
     @inlined
@@ -117,7 +113,7 @@ class MaxValue(OneNumberReduction):
 
     def emit_row(self, work, first, end, target):
         args, unit, v = work.args, work.unit, target.cells.value
-        if self.completes:
+        if self.has_complete:
             self.complete(work, target, (end - first) * unit.neighbours)
         if args.has_holes:
             fill_holes(self.form, args, unit, first, end, v, target.at)
@@ -127,11 +123,11 @@ class MaxValue(OneNumberReduction):
 
 @dataclass(frozen=True)
 class MaxOfHalves(MaxValue):
-    """The maximum of bfloat16, of which halves have the same bits and order, unless they take them for NaN (see
-    ``FirstLarger``): a unit that gives one is pooled again."""
+    """The maximum of bfloat16 compared as float16, which orders bits alike except for its NaNs (see ``FirstLarger``): a
+    unit with such a result is pooled again."""
 
     form: NumberFormat = FORMATS["f16"].as_stored
-    completes = True
+    has_complete = True
 
     @property
     def exact(self) -> MaxValue:
@@ -151,12 +147,12 @@ class MaxOfHalves(MaxValue):
             work.unit.has_nan = True
 
     @inlined
-    def joined(self, x, at, n):
-        found = total(self.state.join, self.state.nothing, x, at, n)
-        if found != found:
+    def join_run(self, x, at, n):
+        joined = total(self.state.join, self.state.identity, x, at, n)
+        if joined != joined:
             exact = self.exact
-            found = as_half(exact.joined(exact.form.stored_at(address_of(x)), at, n))
-        return found
+            joined = as_half(exact.join_run(exact.form.stored_at(address_of(x)), at, n))
+        return joined
 
 
 class Inverse(NamedTuple):
@@ -168,10 +164,10 @@ class Inverse(NamedTuple):
 
 @dataclass(frozen=True)
 class Average(OneNumberReduction):
-    """Averages, forwards and backwards."""
+    """Averages and their transpose."""
 
-    completes = reads_backwards = True
-    expanding, spread_rows = expanding, spread_rows
+    has_complete = has_transpose = True
+    reduce_expanding, transpose_rows = reduce_expanding, transpose_rows
 
     @property
     def state(self) -> Total:
@@ -179,7 +175,7 @@ class Average(OneNumberReduction):
 
     @inlined
     def scale_of(self, args, is_wanted):
-        """The inverse of the one divisor of all windows if it is wanted here, and of 1 otherwise."""
+        """The inverse of the common divisor if ``is_wanted``, and of 1 otherwise."""
         number = self.form.computed
         head, rest = number(1), number(NEGLIGIBLE)
         if is_wanted and args.inverse != 0.0:
@@ -187,24 +183,24 @@ class Average(OneNumberReduction):
         return Inverse(head, rest)
 
     @inlined
-    def scaled(self, value, scale):
+    def scale(self, value, scale):
         return quotient(value, scale.head, scale.rest)
 
     @inlined
-    def divided(self, args, value):
+    def divide(self, args, value):
         if args.inverse != 0.0:
-            return self.scaled(value, self.scale_of(args, True))
+            return self.scale(value, self.scale_of(args, True))
         return value / self.form.computed(args.divisor)
 
     @outlined
     def complete(self, work, target, n):
-        """Divide by the one divisor of all windows."""
+        """Divide by the common divisor of all windows."""
         args = work.args
         number, v, at = self.form.computed, target.cells.value, target.at
         if args.inverse != 0.0:
             scale = self.scale_of(args, True)
             for i in lanes_once(number, n):
-                v[at + i] = self.scaled(v[at + i], scale)
+                v[at + i] = self.scale(v[at + i], scale)
         else:
             for i in lanes_once(number, n):
                 v[at + i] = v[at + i] / number(args.divisor)
@@ -223,15 +219,15 @@ class Average(OneNumberReduction):
 
     @outlined
     def scale_run(self, args, v, at, n, first, count, windows):
-        """Divide ``n`` neighbours of each of some windows, which follow number ``first`` of a small plane's."""
+        """Divide ``n`` neighbours of each of ``count`` windows of a small plane, from number ``first`` on."""
         heads = self.form.computed_at(args.shares)
         for k in range(first, first + count):
             scale, here = Inverse(heads[k], heads[windows + k]), at + (k - first) * n
             for i in lanes_once(self.form.computed, n):
-                v[here + i] = self.scaled(v[here + i], scale)
+                v[here + i] = self.scale(v[here + i], scale)
 
     @inlined
-    def scale_turned(self, work, target, cells, n):
+    def scale_transposed(self, work, target, cells, n):
         """Divide the input."""
         args = work.args
         if args.divisor != 0.0:
@@ -240,7 +236,7 @@ class Average(OneNumberReduction):
             self.scale_run(args, target.cells.value, target.at, n, 0, cells, cells)
 
     def divide_each(self, work, first, end, v, at):
-        """Divide outputs first … end−1 of the row at hand, each by its own divisor, or multiply them by its inverse."""
+        """Divide outputs first … end−1 of the current row, each by its own divisor, or multiply by its inverse."""
         args, unit, last, n = work.args, work.unit, last_axis(work.args), work.unit.neighbours
         if args.shares != 0:
             outputs, number = args.axes[0].outputs * args.axes[0].slab, output_row(args, unit) * last.outputs + first
@@ -260,4 +256,4 @@ class Average(OneNumberReduction):
             y, outputs = self.form.computed_at(args.arrays[Role.Y]), args.axes[0].outputs * args.axes[0].slab
             heads, at = self.form.computed_at(args.shares), work.unit.bases[Role.Y]
             for i in lanes_once(self.form.computed, outputs):
-                y[at + i] = self.scaled(y[at + i], Inverse(heads[i], heads[outputs + i]))
+                y[at + i] = self.scale(y[at + i], Inverse(heads[i], heads[outputs + i]))

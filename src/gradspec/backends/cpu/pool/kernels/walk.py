@@ -5,7 +5,7 @@ last axis, rows along the axis before, and so on. Row-major order is kept, so th
 recursion does this for every rank with a ring of slabs per axis (a slab: the outputs of the later axes), never a whole
 intermediate tensor.
 
-Along one axis, windows are either put together directly from the rows in the ring, or, where windows are long, from
+Along one axis, windows are either combined directly from the rows in the ring, or, where windows are long, from
 blocks of ``kernel`` rows: a window that starts inside one block and ends in the next is a suffix of the first and a
 prefix of the second, so that a row is touched three times however long the windows are (van Herk, Gil and Werman).
 Suffixes replace rows in the ring, whose slots come free in exactly the order in which the next block's rows arrive.
@@ -13,32 +13,41 @@ Suffixes replace rows in the ring, whose slots come free in exactly the order in
 Dilation splits an axis into residue classes: the cells ``r, r + d, r + 2d, …`` are an axis of their own, on which the
 windows that start in the class have no dilation.
 
-What is reduced is said by a *reduction*, an object that is known when a kernel is built. It has a ``state`` (see
+What is computed is defined by a *reduction*, an object that is known when a kernel is built. It has a ``state`` (see
 ``states``) and the methods
 
-    outputs(work, first, end)                            outputs of the first axis: by ``walk``, if nothing is faster
-    load(work, axis, source, at, n)                      neighbours of one cell, to the workspace
-    row(work, axis, source, target, first, end)          outputs of the last axis
-    put_together(work, ring, at, shift, rows, volume, target)   a window from its rows in the ring
-    emit_row(work, first, end, target)                   finished outputs of a row
-    prepare(work), finish(work)                          before and after a unit
+    outputs(work, first, end)                            reduce outputs of the first axis: ``walk``, or what is faster
+    load(work, axis, source, at, n)                      copy the neighbours of one cell to the workspace
+    row(work, axis, source, target, first, end)          reduce outputs of the last axis
+    combine_rows(work, ring, at, shift, rows, volume, target)   reduce a window from its rows in the ring
+    emit_row(work, first, end, target)                   post-process and write combined outputs of a row
+    prepare(work), finish(work)                          called before and after each unit of work
 
-and, where ``has_whole``, ``has_runs``, ``has_planes``, ``keeps_rows`` or ``completes`` say so,
+and, where ``has_whole_planes``, ``has_runs``, ``has_planes``, ``has_winner_rows`` or ``has_complete`` is true,
 
-    whole(args, lo, hi)                                  planes that are one run of cells and have one output
-    from_runs(work, axis, residue, rows, source, target) a window along the last axis, where its cells lie
-    scale_of(args, is_wanted), scaled(value, scale)      what outputs are multiplied by as they are found
-    plane_rows, plane_row; row_of_runs; kept_rows;       outputs of several axes at once (see ``straight``)
-    joined_slabs, planes_of_pairs
-    complete(work, target, n)                            what finished outputs still need where all need the same
+    reduce_whole_planes(args, lo, hi)                    planes that are one run of cells and have one output
+    reduce_run_window(work, axis, residue, rows, source, target)   a window along the last axis, read in place
+    scale_of(args, is_wanted), scale(value, scale)       the factor of outputs, and its product with one
+    reduce_plane_rows, reduce_plane_row, reduce_run_row, reduce_winner_rows, join_slabs, reduce_pairs_of_planes
+                                                         the loops of the schedules (see ``reduce_fused_axes``)
+    complete(work, target, n)                            post-process outputs that all need the same
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, Planar, PoolUnit, Role
-from gradspec.backends.cpu.pool.kernels.rows import ceil_div, dense_stride, last_axis, real_taps
+from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
+from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, PoolUnit, Role, Schedule
+from gradspec.backends.cpu.pool.kernels.rows import (
+    ceil_div,
+    cell_row,
+    cell_rows,
+    dense_stride,
+    is_dense,
+    last_axis,
+    real_taps,
+)
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outlined, pointer
 
@@ -47,7 +56,7 @@ ENDLESS = 1 << 60
 
 
 class PoolWork(NamedTuple):
-    """What every function needs: the arguments, the unit of work at hand, and the components in the workspace."""
+    """The arguments, the current unit of work, and the components in the workspace."""
 
     args: Any
     unit: Any
@@ -55,7 +64,7 @@ class PoolWork(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a part of the input begins in X, or among turned cells, and in U; the taps that its earlier axes count."""
+    """Where a part of the input begins in X, or among transposed cells, and in U; the taps that earlier axes count."""
 
     x: Any
     u: Any
@@ -77,7 +86,7 @@ class Part(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """Slabs of rows that take turns; ``end`` is where the last one ends, ``ENDLESS`` if there is one for each row."""
+    """A ring buffer of slabs; ``end`` is where the last one ends, ``ENDLESS`` if there is one for each row."""
 
     first: Any
     slab: Any
@@ -85,7 +94,7 @@ class Ring(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows ``begin … end−1`` of a window along an axis, of which those from ``first`` on are real."""
+    """The rows ``begin … end−1`` of a window along an axis; those from ``first`` on are real."""
 
     begin: Any
     first: Any
@@ -93,7 +102,7 @@ class Rows(NamedTuple):
 
 
 class Residue(NamedTuple):
-    """A residue class: its rows and outputs as they lie on the axis, and where its windows begin among its rows."""
+    """A residue class: where its rows and outputs lie on the axis, and where its windows begin among its rows."""
 
     exists: Any
     first_row: Any
@@ -106,8 +115,8 @@ class Residue(NamedTuple):
 
 
 class RingState(NamedTuple):
-    """Rows up to ``produced`` are in the ring, from ``origin`` on; the next goes to ``slot``. Those of the block that
-    begins at ``suffixed`` are suffixes now."""
+    """The rows ``origin … produced−1`` are in the ring, and the next goes to ``slot``. Rows of the block that begins at
+    ``suffixed`` have been replaced by suffixes."""
 
     produced: Any
     origin: Any
@@ -122,8 +131,8 @@ class RingState(NamedTuple):
 def residue_class(axis, r):
     if axis.dilation == 1:
         return Residue(True, 0, 1, axis.size, 0, 1, -axis.low, axis.stride)
-    dilation, stride, low, backwards = axis.dilation, axis.stride, axis.low, axis.kind == AxisKind.EXPANDING
-    cells, windows = axis.outputs if backwards else axis.size, axis.size if backwards else axis.outputs
+    dilation, stride, low, is_transposed = axis.dilation, axis.stride, axis.low, axis.kind == AxisKind.EXPANDING
+    cells, windows = axis.outputs if is_transposed else axis.size, axis.size if is_transposed else axis.outputs
     common, rest = stride, dilation
     while rest:
         common, rest = rest, common % rest
@@ -131,14 +140,14 @@ def residue_class(axis, r):
     for o in range(min(step, windows)):
         if (o * stride - low - r) % dilation == 0:  # with r ≥ cells, the class has windows but no cell for them
             begin = (o * stride - low - r) // dilation
-            if backwards:
+            if is_transposed:
                 return Residue(True, o, step, ceil_div(windows - o, step), r, dilation, begin, stride // common)
             return Residue(True, r, dilation, ceil_div(cells - r, dilation), o, step, begin, stride // common)
     # No window starts in this class; read backwards, its cells belong to no window.
-    return Residue(backwards and r < cells, 0, 1, 0, r, dilation, 0, 1)
+    return Residue(is_transposed and r < cells, 0, 1, 0, r, dilation, 0, 1)
 
 
-def rows_of(axis, residue, q):
+def rows_of_window(axis, residue, q):
     """The rows of the ``q``-th output of a residue class."""
     begin, end = residue.begin + q * residue.stride, residue.begin + q * residue.stride + axis.kernel
     if axis.kind == AxisKind.BINS:
@@ -151,53 +160,53 @@ def rows_of(axis, residue, q):
 
 
 @inlined
-def after(ring, at):
+def next_slab(ring, at):
     """The slab after one in the ring."""
     return at + ring.slab if at + ring.slab < ring.end else ring.first
 
 
 @at_build
-def with_value(cells, value):
-    """Components of which the first one lies elsewhere."""
+def replace_value(cells, value):
+    """The components with another place for the first."""
     return type(cells)(value, *cells[1:])
 
 
 @inlined
-def output_of(reduction, work, target, o):
-    """Where output ``o`` of the first axis goes: to the output array, if finished slabs are as dense there."""
+def output_destination(reduction, work, target, o):
+    """Where output ``o`` of the first axis goes: to the output array, if slabs are dense there."""
     form, args = reduction.form, work.args
     value = target.cells.value
     if args.is_direct:
         place = work.unit.bases[Role.Y] + o * args.axes[0].strides[Role.Y]
         value = form.computed_at(args.arrays[Role.Y] + (place - target.at) * form.computed.bytes)
-    return Destination(with_value(target.cells, value), target.at)
+    return Destination(replace_value(target.cells, value), target.at)
 
 
 # --- states, slab by slab ---------------------------------------------------------------------------------------------
 
 
 @outlined
-def blank(reduction, target, n):
-    """The result of no cell."""
+def put_identity(reduction, target, n):
+    """The result of a window without cells."""
     state = reduction.state
     for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, state.nothing)
+        state.put(target.cells, target.at + i, state.identity)
 
 
 @outlined
 def copy(reduction, target, cells, a, n):
     state = reduction.state
     for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, state.moved(state.get(cells, a.at + i), a.shift))
+        state.put(target.cells, target.at + i, state.shift_taps(state.get(cells, a.at + i), a.shift))
 
 
 @outlined
 def join(reduction, args, target, cells, a, b, n):
-    """``a`` and then ``b``; the result may take the place of either."""
+    """Join ``a`` and then ``b``; the target may be either."""
     state = reduction.state.bound(args)
     for i in lanes_once(state.number, n):
         first, second = state.get(cells, a.at + i), state.get(cells, b.at + i)
-        joined = state.join(state.moved(first, a.shift), state.moved(second, b.shift))
+        joined = state.join(state.shift_taps(first, a.shift), state.shift_taps(second, b.shift))
         state.put(target.cells, target.at + i, joined)
 
 
@@ -206,22 +215,24 @@ def join3(reduction, args, target, cells, a, b, c, n):
     state = reduction.state.bound(args)
     for i in lanes(state.number, n):
         first, second, third = state.get(cells, a.at + i), state.get(cells, b.at + i), state.get(cells, c.at + i)
-        joined = state.join3(state.moved(first, a.shift), state.moved(second, b.shift), state.moved(third, c.shift))
+        joined = state.join3(
+            state.shift_taps(first, a.shift), state.shift_taps(second, b.shift), state.shift_taps(third, c.shift)
+        )
         state.put(target.cells, target.at + i, joined)
 
 
 @outlined
 def fold(reduction, target, cells, a, n):
-    """What is there, and then ``a``."""
+    """Join the target and then ``a``."""
     state = reduction.state
     for i in lanes_once(state.number, n):
         here, first = state.get(target.cells, target.at + i), state.get(cells, a.at + i)
-        state.put(target.cells, target.at + i, state.join(here, state.moved(first, a.shift)))
+        state.put(target.cells, target.at + i, state.join(here, state.shift_taps(first, a.shift)))
 
 
 @outlined
 def fold2(reduction, target, cells, a, b, n):
-    """What is there, then ``a``, then ``b``."""
+    """Join the target, then ``a``, then ``b``."""
     state = reduction.state
     for i in lanes_once(state.number, n):
         here, first, second = (
@@ -229,27 +240,27 @@ def fold2(reduction, target, cells, a, b, n):
             state.get(cells, a.at + i),
             state.get(cells, b.at + i),
         )
-        joined = state.join3(here, state.moved(first, a.shift), state.moved(second, b.shift))
+        joined = state.join3(here, state.shift_taps(first, a.shift), state.shift_taps(second, b.shift))
         state.put(target.cells, target.at + i, joined)
 
 
-def put_together(reduction, work, ring, at, shift, rows, volume, target):
-    """A window of some rows, of which the first lies at ``at`` in the ring and begins at ``shift``."""
+def combine_rows(reduction, work, ring, at, shift, rows, volume, target):
+    """Reduce a window of ``rows`` rows of the ring; the first lies at ``at`` and begins at tap ``shift``."""
     args, cells = work.args, work.cells
     if rows == 1:
         copy(reduction, target, cells, Part(at, shift), ring.slab)
         return
-    second = after(ring, at)
+    second = next_slab(ring, at)
     if rows == 2:
         join(reduction, args, target, cells, Part(at, shift), Part(second, shift + volume), ring.slab)
         return
-    third = after(ring, second)
+    third = next_slab(ring, second)
     a, b, c = Part(at, shift), Part(second, shift + volume), Part(third, shift + 2 * volume)
     join3(reduction, args, target, cells, a, b, c, ring.slab)
     i = 3
     while i < rows:
-        at = after(ring, third)
-        third = after(ring, at)
+        at = next_slab(ring, third)
+        third = next_slab(ring, at)
         here = Part(at, shift + i * volume)
         if i + 1 < rows:
             fold2(reduction, target, cells, here, Part(third, shift + (i + 1) * volume), ring.slab)
@@ -262,18 +273,18 @@ def put_together(reduction, work, ring, at, shift, rows, volume, target):
 
 
 def reduce_axis(reduction, work, number, source, target, first_output, end_output):
-    """Outputs of axis ``number`` and, through itself, of all later ones."""
+    """Reduce axis ``number`` and, recursively, all later ones."""
     axis = work.args.axes[number]
-    if number == len(work.args.axes) - 1 and (work.args.inner_total == 1 or work.args.is_turned):
+    if number == len(work.args.axes) - 1 and (work.args.inner_total == 1 or work.args.is_transposed):
         reduction.row(work, axis, source, target, first_output, end_output)
         return
-    if reduction.reads_backwards and axis.planar == Planar.SPREAD:
-        out = output_of(reduction, work, target, first_output) if number == 0 else target
-        reduction.spread_rows(work, axis, source, out, first_output, end_output)
-        finished(reduction, work, number, first_output, out, axis.slab, end_output - first_output)
+    if reduction.has_transpose and axis.schedule == Schedule.TRANSPOSE_ROWS:
+        out = output_destination(reduction, work, target, first_output) if number == 0 else target
+        reduction.transpose_rows(work, axis, source, out, first_output, end_output)
+        finish_outputs(reduction, work, number, first_output, out, axis.slab, end_output - first_output)
         return
     if reduction.has_planes and work.args.is_staged and number == len(work.args.axes) - 2:
-        x = reduction.staged_plane(work, axis, source, first_output, end_output)
+        x = reduction.stage_plane(work, axis, source, first_output, end_output)
         source = Source(x, source.u, source.count)
     for r in range(axis.dilation):
         residue = residue_class(axis, r)
@@ -283,114 +294,116 @@ def reduce_axis(reduction, work, number, source, target, first_output, end_outpu
 
 @inlined
 def reduce_class(reduction, work, number, axis, residue, source, target, first_output, end_output):
-    """The same for the outputs of one residue class."""
+    """Reduce the outputs of one residue class."""
     slab, first = axis.slab * work.unit.neighbours, axis.ring * work.args.inner
     ring = Ring(first, slab, first + axis.slots * slab)
     q = max(0, ceil_div(first_output - residue.first_output, residue.output_step))
     q_end = ceil_div(end_output - residue.first_output, residue.output_step)
     progress = RingState(-1, 0, -axis.kernel, ring.first)
     while q < q_end:
-        rows, o, made = rows_of(axis, residue, q), residue.first_output + q * residue.output_step, 0
+        rows, o, made = rows_of_window(axis, residue, q), residue.first_output + q * residue.output_step, 0
         out = Destination(target.cells, target.at + (o - first_output) * slab)
         if number == 0:
-            out = output_of(reduction, work, target, o)
+            out = output_destination(reduction, work, target, o)
         if rows.first >= rows.end:
-            blank(reduction, out, slab)
-        elif axis.planar != Planar.NOT:
+            put_identity(reduction, out, slab)
+        elif axis.schedule != Schedule.GENERIC:
             most = min(q_end - q, (residue.rows - axis.kernel - rows.begin) // residue.stride + 1)
-            made = straight(reduction, work, number, axis, rows, source, o, most, target, out, slab)
+            made = reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, target, out, slab)
         if made == 0 and rows.first < rows.end:
             if reduction.has_runs and work.args.reads_runs and number == len(work.args.axes) - 1:
-                reduction.from_runs(work, axis, residue, rows, source, out)
+                reduction.reduce_run_window(work, axis, residue, rows, source, out)
             else:
-                progress = through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out)
+                progress = reduce_via_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out)
         if made == 0:
-            finished(reduction, work, number, o, out, slab, 1)
+            finish_outputs(reduction, work, number, o, out, slab, 1)
         q += max(made, 1)
 
 
 @inlined
-def straight(reduction, work, number, axis, rows, source, o, most, target, out, slab):
-    """Up to ``most`` outputs of several axes at once: how many; none where these axes take turns."""
+def reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, target, out, slab):
+    """Reduce up to ``most`` outputs of several axes at once by the axis's schedule: how many; 0 if it is generic."""
     is_full = rows.end - rows.first == axis.kernel
-    is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0  # as they were made
-    if reduction.has_planes and axis.planar == Planar.RUNS:
-        reduction.row_of_runs(work, number, axis, source.x, o, out)
+    is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0
+    if reduction.has_planes and axis.schedule == Schedule.RUNS:
+        reduction.reduce_run_row(work, number, axis, source.x, o, out)
         if not is_divided:
-            finished(reduction, work, number, o, out, slab, 1)
+            finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
-    if reduction.has_planes and axis.planar == Planar.MANY_ROWS and is_full:
-        reduction.plane_rows(work, number, axis, source.x, rows.first, o, most, out)
+    if reduction.has_planes and axis.schedule == Schedule.ROWS and is_full:
+        reduction.reduce_plane_rows(work, number, axis, source.x, rows.first, o, most, out)
         if not (is_divided or (reduction.form.converts and not work.args.is_staged)):
-            finished(reduction, work, number, o, out, slab, most)
+            finish_outputs(reduction, work, number, o, out, slab, most)
         return most
-    if reduction.keeps_rows and axis.planar == Planar.KEPT_ROWS and is_full and not work.unit.has_nan:
+    if reduction.has_winner_rows and axis.schedule == Schedule.WINNER_ROWS and is_full and not work.unit.has_nan:
         x_at = source.x + rows.first * axis.strides[Role.X]
-        reduction.kept_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
+        reduction.reduce_winner_rows(work, number, axis, x_at, o, most, Destination(target.cells, out.at))
         return most
-    if reduction.has_planes and (axis.planar == Planar.SLABS or axis.planar == Planar.PAIRS):
-        if axis.planar == Planar.PAIRS and is_full:
-            reduction.planes_of_pairs(work, number, axis, source.x, rows, out)
+    if reduction.has_planes and (axis.schedule == Schedule.SLABS or axis.schedule == Schedule.PAIRS):
+        if axis.schedule == Schedule.PAIRS and is_full:
+            reduction.reduce_pairs_of_planes(work, number, axis, source.x, rows, out)
         else:
-            here = Source(reduction.joined_slabs(work, number, axis, source.x, rows), source.u, source.count)
+            here = Source(reduction.join_slabs(work, number, axis, source.x, rows), source.u, source.count)
             reduce_axis(reduction, work, number + 1, here, out, 0, work.args.axes[number + 1].outputs)
-        finished(reduction, work, number, o, out, slab, 1)
+        finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
-    if reduction.has_planes and axis.planar != Planar.NOT:
+    if reduction.has_planes and axis.schedule != Schedule.GENERIC:
         x = source.x
         if reduction.form.converts and not work.args.is_staged:
-            x = reduction.staged_plane(work, axis, source, o, o + 1)
-        reduction.plane_row(work, axis, x, rows.first, rows.end, out)
-        finished(reduction, work, number, o, out, slab, 1)
+            x = reduction.stage_plane(work, axis, source, o, o + 1)
+        reduction.reduce_plane_row(work, axis, x, rows.first, rows.end, out)
+        finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
     return 0
 
 
 @inlined
-def through_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out):
-    """A window from the rows in the ring, after those that are missing there."""
+def reduce_via_ring(reduction, work, number, axis, residue, rows, ring, progress, source, out):
+    """Produce the missing rows, then reduce the window from the ring buffer."""
     if progress.produced < 0:
         slot = ring.first + rows.first % axis.slots * ring.slab
         progress = RingState(rows.first, rows.first, progress.suffixed, slot)
     if not axis.scans:
         produced = max(progress.produced, rows.first)
         progress = RingState(produced, progress.origin, progress.suffixed, progress.slot)
-    progress = produce_until(reduction, work, number, axis, residue, rows.end, ring, progress, source)
+    progress = produce_rows(reduction, work, number, axis, residue, rows.end, ring, progress, source)
     if not axis.scans:
         count = rows.end - rows.first
         start = progress.slot - count * ring.slab  # the last of its rows lies before the next slot
         start = start if start >= ring.first else start + ring.end - ring.first
         shift = (rows.first - rows.begin) * axis.volume
-        reduction.put_together(work, ring, start, shift, count, axis.volume, out)
+        reduction.combine_rows(work, ring, start, shift, count, axis.volume, out)
         return progress
-    suffixed = from_blocks(reduction, work, axis, rows, ring, progress, out)
+    suffixed = combine_blocks(reduction, work, axis, rows, ring, progress, out)
     return RingState(progress.produced, progress.origin, suffixed, progress.slot)
 
 
 @inlined
-def produce_until(reduction, work, number, axis, residue, end, ring, progress, source):
-    """Rows up to ``end``. The prefix of a block lies behind the ring."""
+def produce_rows(reduction, work, number, axis, residue, end, ring, progress, source):
+    """Produce rows up to ``end``. The prefix of a block lies behind the ring."""
     produced, suffixed, slot = progress.produced, progress.suffixed, progress.slot
     kernel, scans = axis.kernel, axis.scans
     while produced < end:
         if scans and produced % kernel == 0 and produced > progress.origin and suffixed != produced - kernel:
             suffixed = produced - kernel
-            suffixes(reduction, work, ring, axis.slots, max(progress.origin, suffixed), produced - 1, axis.volume)
-        produce(reduction, work, number, axis, residue.first_row + produced * residue.row_step, source, slot)
+            replace_by_suffixes(
+                reduction, work, ring, axis.slots, max(progress.origin, suffixed), produced - 1, axis.volume
+            )
+        produce_row(reduction, work, number, axis, residue.first_row + produced * residue.row_step, source, slot)
         if scans:
             extend_prefix(reduction, work, axis, produced, progress.origin, ring, slot)
         produced += 1
-        slot = after(ring, slot)
+        slot = next_slab(ring, slot)
     return RingState(produced, progress.origin, suffixed, slot)
 
 
-def produce(reduction, work, number, axis, row, source, slot):
-    """A row of an axis, reduced along all later ones."""
+def produce_row(reduction, work, number, axis, row, source, slot):
+    """Reduce a row of an axis along all later ones."""
     args = work.args
     count = source.count
     if args.scales_input and address_of(axis.counted) != 0:
         count *= axis.counted[row]
-    step = dense_stride(args, number) * work.unit.neighbours if args.is_turned else axis.strides[Role.X]
+    step = dense_stride(args, number) * work.unit.neighbours if args.is_transposed else axis.strides[Role.X]
     here = Source(source.x + row * step, source.u + row * axis.strides[Role.U], count)
     if number == len(args.axes) - 1:
         reduction.load(work, axis, here, slot, work.unit.neighbours)
@@ -406,8 +419,8 @@ def produce(reduction, work, number, axis, row, source, slot):
 
 
 @outlined
-def suffixes(reduction, work, ring, slots, first, last, volume):
-    """Rows first … last become what they are with all that follow."""
+def replace_by_suffixes(reduction, work, ring, slots, first, last, volume):
+    """Replace rows first … last by the suffixes that begin with them."""
     for i in range(last - 1, first - 1, -1):
         at, following = ring.first + (i % slots) * ring.slab, ring.first + ((i + 1) % slots) * ring.slab
         target = Destination(work.cells, at)
@@ -416,7 +429,7 @@ def suffixes(reduction, work, ring, slots, first, last, volume):
 
 @inlined
 def extend_prefix(reduction, work, axis, row, origin, ring, slot):
-    """A row has come: the prefix of its block ends with it."""
+    """Extend the block's prefix by the new row."""
     prefix = Destination(work.cells, ring.end)
     if row % axis.kernel == 0 or row == origin:
         copy(reduction, prefix, work.cells, Part(slot, 0), ring.slab)
@@ -426,10 +439,10 @@ def extend_prefix(reduction, work, axis, row, origin, ring, slot):
 
 
 @inlined
-def from_blocks(reduction, work, axis, rows, ring, progress, out):
-    """A window from its blocks' suffix and prefix; where the block begins whose rows are suffixes now.
+def combine_blocks(reduction, work, axis, rows, ring, progress, out):
+    """Reduce a window from a suffix and a prefix; where the block begins whose rows have been replaced by suffixes.
 
-    A window in one block is a prefix of it if it begins with it; otherwise the axis ends with the window.
+    A window in one block is a prefix if it begins with the block; otherwise the axis ends with the window.
     """
     kernel, volume, suffixed = axis.kernel, axis.volume, progress.suffixed
     start = rows.first // kernel * kernel
@@ -441,7 +454,7 @@ def from_blocks(reduction, work, axis, rows, ring, progress, out):
         copy(reduction, out, work.cells, Part(ring.first + kernel * ring.slab, suffix.shift), ring.slab)
     else:
         if suffixed != start:
-            suffixes(reduction, work, ring, kernel, max(progress.origin, start), rows.end - 1, volume)
+            replace_by_suffixes(reduction, work, ring, kernel, max(progress.origin, start), rows.end - 1, volume)
         copy(reduction, out, work.cells, suffix, ring.slab)
         suffixed = start
     return suffixed
@@ -451,11 +464,11 @@ def from_blocks(reduction, work, axis, rows, ring, progress, out):
 
 
 @inlined
-def finished(reduction, work, number, o, target, slab, n):
-    """``n`` outputs from ``o`` on are put together; those of the first axis can be finished."""
+def finish_outputs(reduction, work, number, o, target, slab, n):
+    """Finish ``n`` combined outputs from ``o`` on, if they are outputs of the first axis."""
     if number > 0:
         return
-    if reduction.completes and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
+    if reduction.has_complete and work.args.finish == Finish.AT_ONCE and not work.args.scales_input:
         reduction.complete(work, target, n * slab)
     if work.args.finish == Finish.BY_SLAB:
         for i in range(n):
@@ -464,7 +477,7 @@ def finished(reduction, work, number, o, target, slab, n):
 
 
 def emit(reduction, work, first, end, target):
-    """Finished outputs first … end−1 of the first axis, row by row."""
+    """Emit outputs first … end−1 of the first axis, row by row."""
     args, unit, rank = work.args, work.unit, len(work.args.axes)
     if rank == 1:
         reduction.emit_row(work, first, end, target)
@@ -482,8 +495,8 @@ def emit(reduction, work, first, end, target):
 
 
 @inlined
-def part(number, count):
-    """``number // count``, without dividing where there is one: that takes long."""
+def divide_unless_one(number, count):
+    """``number // count`` without a division, which is slow, where ``count`` is 1."""
     found = number
     if count > 1:
         found = number // count
@@ -491,10 +504,10 @@ def part(number, count):
 
 
 def locate(args, unit, number):
-    """The plane, inner block and band of a unit."""
+    """Find the plane, inner block and band of a unit."""
     bands, outputs, cells = args.bands, args.axes[0].outputs, args.axes[0].size
-    block = part(number, bands)
-    band, rest = number - block * bands, part(block, args.blocks)
+    block = divide_unless_one(number, bands)
+    band, rest = number - block * bands, divide_unless_one(block, args.blocks)
     neighbours = (block - rest * args.blocks) * args.inner
     unit.neighbours = min(args.inner, args.inner_total - neighbours)
     for role in range(len(Role)):
@@ -504,14 +517,20 @@ def locate(args, unit, number):
         at, rest = rest % lead.size, rest // lead.size
         for role in range(len(Role)):
             unit.bases[role] += at * lead.strides[role]
-    unit.first_output, unit.end_output = part(band * outputs, bands), part((band + 1) * outputs, bands)
-    unit.first_cell, unit.end_cell = part(band * cells, bands), part((band + 1) * cells, bands)
+    unit.first_output, unit.end_output = (
+        divide_unless_one(band * outputs, bands),
+        divide_unless_one((band + 1) * outputs, bands),
+    )
+    unit.first_cell, unit.end_cell = (
+        divide_unless_one(band * cells, bands),
+        divide_unless_one((band + 1) * cells, bands),
+    )
 
 
-def needed(args, unit):
-    """The outputs of the first axis that a unit computes: its own, and those that pull to its cells."""
+def output_range_with_halo(args, unit):
+    """The outputs of the first axis that a unit computes: its own, and those of others that cover its cells."""
     first, end, axis = unit.first_output, unit.end_output, args.axes[0]
-    if not args.pulls or args.bands == 1:
+    if not args.is_vjp or args.bands == 1:
         return first, end
     while first > 0:
         taps = real_taps(axis, first - 1)
@@ -524,9 +543,9 @@ def needed(args, unit):
 
 
 def kernel(reduction, args, lo, hi, workspace):
-    """Units of work ``lo … hi−1`` of a reduction."""
-    if reduction.has_whole and args.is_whole:
-        reduction.whole(args, lo, hi)
+    """Run units of work ``lo … hi−1`` of a reduction."""
+    if reduction.has_whole_planes and args.is_whole:
+        reduction.reduce_whole_planes(args, lo, hi)
         return
     base = address_of(workspace)
     unit = unit_at(base)
@@ -535,14 +554,46 @@ def kernel(reduction, args, lo, hi, workspace):
     for number in range(lo, hi):
         locate(args, unit, number)
         reduction.prepare(work)
-        first, end = needed(args, unit)
+        first, end = output_range_with_halo(args, unit)
         reduction.outputs(work, first, end)
         reduction.finish(work)
 
 
 @inlined
 def walk(reduction, work, first, end):
-    """The outputs first … end−1 of the first axis of a unit."""
-    x = 0 if work.args.is_turned else work.unit.bases[Role.X]
+    """Reduce outputs first … end−1 of the first axis of a unit, axis by axis."""
+    x = 0 if work.args.is_transposed else work.unit.bases[Role.X]
     source = Source(x, work.unit.bases[Role.U], 1)
     reduce_axis(reduction, work, 0, source, Destination(work.cells, 0), first, end)
+
+
+# --- small planes of short bins ---------------------------------------------------------------------------------------
+#
+# Bins begin at uneven distances and have different lengths, which vectors along a row cannot follow. So as many planes
+# as vectors are long, or more, are transposed: the cells of all planes at one place are then a run.
+
+
+@outlined
+def transpose_planes(reduction, work):
+    """Transpose the planes of a unit, and divide them if the input is to be divided."""
+    args, unit, form, n, last = work.args, work.unit, reduction.form, work.unit.neighbours, last_axis(work.args)
+    slabs, rows, length = args.axes[0].size, cell_rows(args), last.size
+    if is_dense(args, Role.X):
+        slabs, rows, length = 1, 1, args.axes[0].size * dense_stride(args, 0)
+    to = address_of(work.cells.value) + args.staged_at * form.computed.bytes
+    for slab in range(slabs):
+        for r in range(rows):
+            here = args.arrays[Role.X] + cell_row(args, unit, Role.X, slab, r) * form.stored.bytes
+            turn(form, Strided(here, args.inner_strides[Role.X], last.strides[Role.X]), n, length, to, n)
+            to += length * n * form.computed.bytes
+    if reduction.has_transpose and args.scales_input:
+        reduction.scale_transposed(
+            work, Destination(work.cells, args.staged_at), args.axes[0].size * dense_stride(args, 0), n
+        )
+
+
+@inlined
+def walk_planes(reduction, work, first, end):
+    if work.args.is_transposed:
+        transpose_planes(reduction, work)
+    walk(reduction, work, first, end)

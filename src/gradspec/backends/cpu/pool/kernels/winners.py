@@ -1,20 +1,18 @@
-"""The maximum with its winner, and what follows from winners: indices, tangents, cotangents, a tape."""
+"""The maximum with its winner, and what is derived from winners: indices, tangents, cotangents, a tape."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.along import reduced_row
-from gradspec.backends.cpu.pool.kernels.gathering import begin_gathering, gather, gather_finished, keep_winners
-from gradspec.backends.cpu.pool.kernels.kept import kept_rows
-from gradspec.backends.cpu.pool.kernels.pulling import (
-    IN_DENSE_PLANE,
-    finish_cells,
-    prepare_cells,
-    sums_of,
-    sums_origin,
+from gradspec.backends.cpu.pool.kernels.max_vjp_3x3 import scatter_chunks
+from gradspec.backends.cpu.pool.kernels.max_vjp_gather import (
+    accumulate_row,
+    gather,
+    gather_completed,
+    reset_accumulators,
 )
+from gradspec.backends.cpu.pool.kernels.reduce_row import reduce_row
 from gradspec.backends.cpu.pool.kernels.rows import (
     dense_origin,
     dense_stride,
@@ -26,12 +24,24 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     real_taps,
     write_row,
 )
-from gradspec.backends.cpu.pool.kernels.runs import from_runs, pull_runs
-from gradspec.backends.cpu.pool.kernels.sending import send
-from gradspec.backends.cpu.pool.kernels.small import SmallTangents, SmallWinners, plane_has_nan, small_windows, smaller
+from gradspec.backends.cpu.pool.kernels.runs import reduce_run_window, reduce_runs_vjp
+from gradspec.backends.cpu.pool.kernels.small import (
+    SmallTangents,
+    SmallWinners,
+    plane_has_nan,
+    reduce_small_windows,
+    smaller,
+)
 from gradspec.backends.cpu.pool.kernels.states import FirstWinner, LargerTangent
-from gradspec.backends.cpu.pool.kernels.turning import turn_planes
-from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, put_together, walk
+from gradspec.backends.cpu.pool.kernels.vjp_accumulators import (
+    IN_DENSE_PLANE,
+    cell_sums,
+    finish_cells,
+    prepare_cells,
+    sums_origin,
+)
+from gradspec.backends.cpu.pool.kernels.walk import Destination, combine_rows, emit, transpose_planes, walk
+from gradspec.backends.cpu.pool.kernels.winners_fixed import reduce_winner_rows
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import (
@@ -53,8 +63,8 @@ bytes_at, pairs_at, quads_at = pointer(u8), pointer(u16), pointer(u32)
 
 
 @outlined
-def place_in(args, role, winner):
-    """How far the cell ``winner`` of a window lies from the window's first in an array, or in a dense plane."""
+def cell_offset(args, role, winner):
+    """The offset of cell ``winner`` of a window from the window's first cell, in an array or in a dense plane."""
     place, rest = 0, winner
     for i in range(len(args.axes)):
         axis = args.axes[i]
@@ -81,7 +91,7 @@ def first_real(args, unit, o):
 
 @inlined
 def table_of(args, unit):
-    """The places of a window's cells: for tangents or cotangents, and behind them those in a dense plane."""
+    """The table of cell offsets of a window: in U or V, followed by those in a dense plane."""
     return words_at(unit.workspace + args.table_at)
 
 
@@ -90,17 +100,17 @@ def make_table(form, args, unit):
     table, room = table_of(args, unit), args.table_room
     pulled = IN_DENSE_PLANE if form.converts else Role.V
     for winner in range(room):
-        table[winner] = place_in(args, pulled if args.pulls else Role.U, winner)
-        table[room + winner] = place_in(args, IN_DENSE_PLANE, winner)
+        table[winner] = cell_offset(args, pulled if args.is_vjp else Role.U, winner)
+        table[room + winner] = cell_offset(args, IN_DENSE_PLANE, winner)
     unit.is_tabled = True
 
 
-# --- what winners are used for ----------------------------------------------------------------------------------------
+# --- uses of winners --------------------------------------------------------------------------------------------------
 
 
 @outlined
-def settle(form, args, unit, first, end, target):
-    """The winners that are still negative."""
+def resolve_missing_winners(form, args, unit, first, end, target):
+    """Replace negative winners by the first real cell, and give windows without cells the value 0."""
     n, cells = unit.neighbours, target.cells
     for o in range(first, end):
         for i in range(n):
@@ -121,13 +131,13 @@ def write_indices(args, unit, first, end, w, at, table):
         for i in range(n):
             winner, place = i64(w[at + (o - first) * n + i]), -1
             if winner >= 0:
-                place = start + (table[winner] if args.table_room > 0 else place_in(args, IN_DENSE_PLANE, winner))
+                place = start + (table[winner] if args.table_room > 0 else cell_offset(args, IN_DENSE_PLANE, winner))
             indices[to + o * step + i * args.inner_strides[Role.INDICES]] = place
 
 
 @outlined
-def push(form, args, unit, first, end, w, at, table):
-    """The tangents of the winners."""
+def gather_tangents(form, args, unit, first, end, w, at, table):
+    """Gather the tangents of winners."""
     last, n = last_axis(args), unit.neighbours
     u, v = form.stored_at(args.arrays[Role.U]), form.stored_at(args.arrays[Role.V])
     to, step = output_at(args, unit, Role.V), last.strides[Role.V]
@@ -147,32 +157,32 @@ def push(form, args, unit, first, end, w, at, table):
         for i in range(n):
             winner, tangent = i64(w[found + i]), form.stored(0)
             if winner >= 0:
-                tangent = u[here + (table[winner] if is_tabled else place_in(args, Role.U, winner))]
+                tangent = u[here + (table[winner] if is_tabled else cell_offset(args, Role.U, winner))]
             v[there] = tangent
             here, there = here + u_step, there + v_step
 
 
 @outlined
-def pull(form, args, unit, first, end, w, at, table):
-    """Cotangents to the winners."""
+def scatter_cotangents(form, args, unit, first, end, w, at, table):
+    """Add cotangents to the winners' cells."""
     is_dense_enough = form.converts or args.bands == 1 or is_dense(args, Role.V)
     if unit.neighbours == 1 and args.table_room > 0 and is_dense_enough and last_axis(args).kind == AxisKind.SLIDING:
-        pull_row(form, args, unit, first, end, w, at, table)
+        scatter_row(form, args, unit, first, end, w, at, table)
     else:
-        pull_windows(form, args, unit, first, end, w, at, table)
+        scatter_windows(form, args, unit, first, end, w, at, table)
 
 
 @inlined
-def pull_row(form, args, unit, first, end, w, at, table):
-    """In a dense plane the cells of this unit are a run, which tells its cells from others."""
-    last, sums, u = last_axis(args), sums_of(form, args, unit), form.stored_at(args.arrays[Role.U])
+def scatter_row(form, args, unit, first, end, w, at, table):
+    """Scatter a row. In a dense plane the cells of this unit are a run, so a range check tells them from others."""
+    last, sums, u = last_axis(args), cell_sums(form, args, unit), form.stored_at(args.arrays[Role.U])
     to, step = output_at(args, unit, Role.U), last.strides[Role.U]
     front_step = dense_stride(args, 0) if form.converts else args.axes[0].strides[Role.V]
     mine = 0 if form.converts else unit.bases[Role.V] + unit.first_cell * front_step
     beyond = mine + (unit.end_cell - unit.first_cell) * front_step
     move = last.stride * sums.along
     start, all_mine = sums_origin(form, args, unit) - last.low * sums.along, args.bands == 1
-    if args.are_apart and all_mine:
+    if args.are_disjoint and all_mine:
         for o in range(first, end):
             winner = i64(w[at + o - first])
             if winner >= 0:
@@ -187,9 +197,9 @@ def pull_row(form, args, unit, first, end, w, at, table):
 
 
 @inlined
-def pull_windows(form, args, unit, first, end, w, at, table):
-    """Windows one by one, of which this unit takes what belongs to its cells on the first axis."""
-    last, front, n, sums = last_axis(args), args.axes[0], unit.neighbours, sums_of(form, args, unit)
+def scatter_windows(form, args, unit, first, end, w, at, table):
+    """Scatter window by window, to the cells that this unit owns on the first axis."""
+    last, front, n, sums = last_axis(args), args.axes[0], unit.neighbours, cell_sums(form, args, unit)
     u, to, step = form.stored_at(args.arrays[Role.U]), output_at(args, unit, Role.U), last.strides[Role.U]
     origin, all_mine, inner_step = sums_origin(form, args, unit), args.bands == 1, args.inner_strides[Role.U]
     for o in range(first, end):
@@ -211,7 +221,7 @@ def pull_windows(form, args, unit, first, end, w, at, table):
                 cell = front_start + winner // front.volume * front.dilation
                 if all_mine or (cell >= unit.first_cell and cell < unit.end_cell):
                     role = IN_DENSE_PLANE if form.converts else Role.V
-                    place = table[winner] if args.table_room > 0 else place_in(args, role, winner)
+                    place = table[winner] if args.table_room > 0 else cell_offset(args, role, winner)
                     there = start + place * sums.scale + i * sums.inner
                     sums.p[there] = sums.p[there] + form.widen(u[sent + i * inner_step])
 
@@ -237,29 +247,29 @@ def write_tape(form, args, unit, first, end, w, at):
 
 
 def use_winners(form, work, first, end, w, at):
-    """Everything but the value."""
+    """Write everything but the value."""
     args, unit, table = work.args, work.unit, table_of(work.args, work.unit)
     if args.arrays[Role.INDICES] != 0:
         dense_places = words_at(address_of(table) + 8 * args.table_room)
         write_indices(args, unit, first, end, w, at, dense_places)
     if args.arrays[Role.U] != 0:
         if args.gathering.is_used:
-            keep_winners(form, work, w, at)
-            gather_finished(form, work)
-        elif args.pulls:
-            pull(form, args, unit, first, end, w, at, table)
+            accumulate_row(form, work, w, at)
+            gather_completed(form, work)
+        elif args.is_vjp:
+            scatter_cotangents(form, args, unit, first, end, w, at, table)
         else:
-            push(form, args, unit, first, end, w, at, table)
+            gather_tangents(form, args, unit, first, end, w, at, table)
 
 
-def prepare_pull(reduction, work):
+def prepare_vjp(reduction, work):
     if work.args.gathering.is_used:
-        begin_gathering(reduction.form, work)
+        reset_accumulators(reduction.form, work)
     else:
         prepare_cells(reduction, work)
 
 
-def finish_pull(reduction, work):
+def finish_vjp(reduction, work):
     if work.args.gathering.is_used:
         gather(reduction.form, work, work.unit.end_cell)
     else:
@@ -271,20 +281,25 @@ def finish_pull(reduction, work):
 
 @dataclass(frozen=True)
 class WithWinners:
-    """The maximum with everything that its winners are wanted for."""
+    """The maximum with everything that is derived from its winners."""
 
     form: NumberFormat
-    has_planes = has_whole = completes = reads_backwards = False
-    row, from_runs, kept_rows, put_together = reduced_row, from_runs, kept_rows, put_together
+    has_planes = has_whole_planes = has_complete = has_transpose = False
+    row, reduce_run_window, reduce_winner_rows, combine_rows = (
+        reduce_row,
+        reduce_run_window,
+        reduce_winner_rows,
+        combine_rows,
+    )
 
     @property
-    def keeps_rows(self) -> bool:
+    def has_winner_rows(self) -> bool:
         return not self.form.converts
 
-    has_runs = keeps_rows
+    has_runs = has_winner_rows
 
     @property
-    def sends(self) -> bool:
+    def scatters_chunks(self) -> bool:
         return self.form.is_float
 
     @property
@@ -292,30 +307,30 @@ class WithWinners:
         return FirstWinner(self.form)
 
     @property
-    def kept_state(self) -> FirstWinner:
+    def row_state(self) -> FirstWinner:
         return self.state
 
     @property
     def small(self) -> SmallWinners:
         return SmallWinners(self.form)
 
-    prepare, finish = prepare_pull, finish_pull
+    prepare, finish = prepare_vjp, finish_vjp
 
     def outputs(self, work, first, end):
         if self.has_runs and work.args.gathering.in_runs:
-            pull_runs(self, work, first, end)
+            reduce_runs_vjp(self, work, first, end)
             return
         if work.args.staged.is_used:
-            if small_windows(self, work, first, end):
+            if reduce_small_windows(self, work, first, end):
                 return
             self.prepare(work)
-        if work.args.is_turned:
-            turn_planes(self, work)
+        if work.args.is_transposed:
+            transpose_planes(self, work)
         left = first
-        if self.kept_state.carries:
+        if self.row_state.carries:
             work.unit.has_nan = plane_has_nan(self.form, work, first, end)
-        elif self.sends:
-            left = send(self, work, first, end)
+        elif self.scatters_chunks:
+            left = scatter_chunks(self, work, first, end)
         if left < end:
             walk(self, work, left, end)
 
@@ -330,7 +345,7 @@ class WithWinners:
         if not unit.is_tabled:
             make_table(form, args, unit)
         if total(smaller, form.lane(0), w, target.at, (end - first) * unit.neighbours) < 0:
-            settle(form, args, unit, first, end, target)
+            resolve_missing_winners(form, args, unit, first, end, target)
         if args.arrays[Role.Y] != 0 and not args.is_direct:
             write_row(form, args, unit, Role.Y, first, end, target.cells.value, target.at)
         use_winners(form, work, first, end, w, target.at)
@@ -343,7 +358,7 @@ class WithTangents(WithWinners):
     """The maximum and the tangents of its winners."""
 
     @property
-    def kept_state(self) -> FirstWinner:
+    def row_state(self) -> FirstWinner:
         return LargerTangent(self.form)
 
     @property
@@ -353,11 +368,11 @@ class WithTangents(WithWinners):
 
 @dataclass(frozen=True)
 class FromTape:
-    """What winners are wanted for, with winners from the tape."""
+    """What is derived from winners, with winners from the tape."""
 
     form: NumberFormat
-    has_whole = False
-    prepare, finish = prepare_pull, finish_pull
+    has_whole_planes = False
+    prepare, finish = prepare_vjp, finish_vjp
 
     @property
     def state(self) -> FirstWinner:
@@ -381,7 +396,7 @@ class FromTape:
 
 
 def read_tape(form, args, unit, first, end, w):
-    """The winners of outputs first … end−1 of a row; the largest number that the tape holds is nobody's."""
+    """Read the winners of outputs first … end−1 of a row; the largest number of the tape's width means no winner."""
     tape, size, start = args.arrays[Role.TAPE], args.tape_bytes, output_at(args, unit, Role.TAPE)
     for o in range(first, end):
         there = start + o * last_axis(args).strides[Role.TAPE]
@@ -391,5 +406,5 @@ def read_tape(form, args, unit, first, end, w):
             number = i64(pairs_at(tape)[there])
         else:
             number = i64(quads_at(tape)[there])
-        nobody = (1 << (8 * size)) - 1
-        w[o - first] = form.lane(number if number != nobody else -1)
+        no_winner = (1 << (8 * size)) - 1
+        w[o - first] = form.lane(number if number != no_winner else -1)

@@ -1,9 +1,9 @@
-"""Cotangents of maxima by windows read backwards: a cell reduces the windows that cover it, as a window its cells.
+"""The VJP of max pooling with ties, by transposed windows: a cell reduces the windows that cover it.
 
-No window that covers a cell ``x`` has a maximum below ``x``, where a NaN exceeds every number. So those that ``x`` ties
-in are those of the least maximum, if that is ``x``; and the least of some maxima with the sum of its holders' shares
-is a semigroup, as is the largest of some cells with the number of its holders, which a window's cotangent is split by.
-What a cell costs does not depend on how many windows cover it, except where their stride is not 1.
+No window that covers a cell ``x`` has a maximum below ``x``, if a NaN exceeds every number. So ``x`` ties in those of
+the least maximum, if that is ``x``. The least of some maxima with the sum of its holders' shares is a semigroup, and
+so is the largest of some cells with the number of its holders, by which a window's cotangent is split. At stride 1 the
+cost of a cell does not depend on how many windows cover it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.along import doubled, reduced_row
+from gradspec.backends.cpu.pool.kernels.reduce_row import reduce_by_doubling, reduce_row
 from gradspec.backends.cpu.pool.kernels.rows import (
     ceil_div,
     copied_row,
@@ -23,21 +23,21 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.states import State, lowest
-from gradspec.backends.cpu.pool.kernels.walk import Destination, blank, emit, put_together, walk
+from gradspec.backends.cpu.pool.kernels.walk import Destination, combine_rows, emit, put_identity, walk
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined
 
 
 class Extreme(NamedTuple):
-    """The extreme of some numbers, and what its holders have together."""
+    """The extreme of some numbers, and the sum of its holders' amounts."""
 
     value: Any
     amount: Any
 
 
 class ExtremeCells(NamedTuple):
-    """Where those of many lie, with room for what finished rows need besides."""
+    """Where states lie, with a third component for the cells of finished rows."""
 
     value: Any
     amount: Any
@@ -46,7 +46,7 @@ class ExtremeCells(NamedTuple):
 
 @dataclass(frozen=True)
 class Holders(State):
-    """What the states of cells and of windows have in common."""
+    """States of an extreme and its holders."""
 
     is_idempotent = has_totals = False
 
@@ -67,10 +67,10 @@ class Holders(State):
 
 @dataclass(frozen=True)
 class LargestHolders(Holders):
-    """The largest cell and how many there are of it; it is NaN if one is."""
+    """The largest cell and how many cells equal it; NaN if one is NaN."""
 
     @property
-    def nothing(self) -> Extreme:
+    def identity(self) -> Extreme:
         return Extreme(lowest(self.form), self.form.computed(0))
 
     @inlined
@@ -81,7 +81,7 @@ class LargestHolders(Holders):
         return Extreme(m, first + second)
 
     @inlined
-    def tap(self, value, k, nought):
+    def tap(self, value, k, first_tap):
         return Extreme(value, self.form.computed(1))
 
     @inlined
@@ -89,7 +89,7 @@ class LargestHolders(Holders):
         return Extreme(value, self.form.computed(1))
 
     @inlined
-    def more_of_bin(self, found, cells, begin, stop):
+    def join_bin(self, found, cells, begin, stop):
         value, amount = found
         for k in range(begin, stop):
             value, amount = self.join(Extreme(value, amount), self.first(cells.p[cells.at + k], k))
@@ -98,10 +98,10 @@ class LargestHolders(Holders):
 
 @dataclass(frozen=True)
 class LeastHolders(Holders):
-    """The least maximum and the sum of its windows' shares; it is NaN if all are."""
+    """The least maximum and the sum of its windows' shares; NaN if all are NaN."""
 
     @property
-    def nothing(self) -> Extreme:
+    def identity(self) -> Extreme:
         return Extreme(self.form.computed(math.nan), self.form.computed(0))
 
     @inlined
@@ -117,10 +117,10 @@ class LeastHolders(Holders):
 
 @dataclass(frozen=True)
 class HolderReduction:
-    """What the kernels here have in common: they walk through all axes, and need nothing before or after."""
+    """Kernels that reduce axis by axis, and need nothing before or after a unit."""
 
     form: NumberFormat
-    has_planes = has_whole = has_runs = completes = keeps_rows = reads_backwards = False
+    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
     outputs = walk
 
     @inlined
@@ -136,7 +136,7 @@ class HolderReduction:
 class TiedShares(HolderReduction):
     """The maximum of each window to Y, and to V what each of its tied cells receives of the cotangent U."""
 
-    row, put_together = reduced_row, put_together
+    row, combine_rows = reduce_row, combine_rows
 
     @property
     def state(self) -> LargestHolders:
@@ -179,39 +179,39 @@ def stage_windows(reduction, work, axis, source, begin, stop):
     copied_row(wide, args, axis, Role.X, source.x, 1, inside, outside, cells.value, tile + inside)
     copied_row(wide, args, axis, Role.U, source.u, 1, inside, outside, cells.amount, tile + inside)
     for i in range(begin, inside):
-        state.put(cells, tile + i, state.nothing)
+        state.put(cells, tile + i, state.identity)
     for i in range(outside, stop):
-        state.put(cells, tile + i, state.nothing)
+        state.put(cells, tile + i, state.identity)
 
 
 @outlined
-def by_runs(reduction, work, axis, source, runs, begin, target, n):
-    """``n`` cells from doubled runs of the windows that cover them, which begin with window ``begin``."""
+def reduce_by_runs(reduction, work, axis, source, runs, begin, target, n):
+    """Reduce the windows that cover ``n`` cells by doubling, from window ``begin`` on."""
     args, state, tile = work.args, reduction.state.bound(work.args), work.args.tile_at
     length = (n - 1) * runs.stride + (runs.kernel - 1) * runs.dilation + 1
     stage_windows(reduction, work, axis, source, begin, begin + length)
-    doubled(state, runs, work.cells, tile, args.tile_room, length, target, n)
+    reduce_by_doubling(state, runs, work.cells, tile, args.tile_room, length, target, n)
 
 
 @outlined
-def by_remainders(reduction, work, axis, source, target, first, end):
-    """Cells of windows a stride apart: those of one remainder are covered as they are at a stride of 1."""
+def reduce_by_remainders(reduction, work, axis, source, target, first, end):
+    """Reduce windows at a stride: cells of one remainder are covered as at stride 1."""
     state, cells, stride = reduction.state, work.cells, axis.stride
     made = Destination(cells, work.args.tile_at + 2 * work.args.tile_room)
     for r in range(min(stride, end - first)):
         cell, n = first + r + axis.low, (end - first - r + stride - 1) // stride
         begin, stop = ceil_div(cell - axis.kernel + 1, stride), cell // stride + 1
         if begin < stop:
-            by_runs(reduction, work, axis, source, Runs(stop - begin, 1, 1), begin, made, n)
+            reduce_by_runs(reduction, work, axis, source, Runs(stop - begin, 1, 1), begin, made, n)
         else:
-            blank(reduction, made, n)
+            put_identity(reduction, made, n)
         for i in range(n):
             state.put(target.cells, target.at + r + i * stride, state.get(cells, made.at + i))
 
 
 @inlined
-def with_window(reduction, work, axis, source, found, j):
-    """What a cell has found, and then window ``j``."""
+def join_covering_window(reduction, work, axis, source, found, j):
+    """Join window ``j`` to the state of a cell."""
     args, number_at = work.args, reduction.form.computed_at
     value = number_at(args.arrays[Role.X])[source.x + j * axis.strides[Role.X]]
     amount = number_at(args.arrays[Role.U])[source.u + j * axis.strides[Role.U]]
@@ -219,28 +219,28 @@ def with_window(reduction, work, axis, source, found, j):
 
 
 @outlined
-def by_bins(reduction, work, axis, source, target, first, end):
-    """Cells first … end−1 of bins."""
+def reduce_by_bins(reduction, work, axis, source, target, first, end):
+    """Reduce the bins that cover cells first … end−1."""
     for cell in range(first, end):
-        (value, amount), taps = reduction.state.nothing, real_taps(axis, cell)
+        (value, amount), taps = reduction.state.identity, real_taps(axis, cell)
         for j in range(taps.start, taps.start + taps.end):
-            value, amount = with_window(reduction, work, axis, source, Extreme(value, amount), j)
+            value, amount = join_covering_window(reduction, work, axis, source, Extreme(value, amount), j)
         reduction.state.put(target.cells, target.at + cell - first, Extreme(value, amount))
 
 
 @outlined
-def covered_row(reduction, work, axis, source, target, first_cell, end_cell):
-    """Cells of the last axis, a stretch at a time; those of the only axis are finished at once."""
+def reduce_covering_row(reduction, work, axis, source, target, first_cell, end_cell):
+    """Reduce the windows that cover cells of the last axis, a tile at a time; those of the only axis are emitted."""
     args, at = work.args, target.at
     for first in range(first_cell, end_cell, args.tile):
         end, out = min(first + args.tile, end_cell), Destination(target.cells, at)
         if axis.kind == AxisKind.SLIDING:
             runs = Runs(axis.kernel, axis.stride, axis.dilation)
-            by_runs(reduction, work, axis, source, runs, first * axis.stride - axis.low, out, end - first)
+            reduce_by_runs(reduction, work, axis, source, runs, first * axis.stride - axis.low, out, end - first)
         elif axis.kind == AxisKind.EXPANDING:
-            by_remainders(reduction, work, axis, source, out, first, end)
+            reduce_by_remainders(reduction, work, axis, source, out, first, end)
         else:
-            by_bins(reduction, work, axis, source, out, first, end)
+            reduce_by_bins(reduction, work, axis, source, out, first, end)
         if len(args.axes) == 1:
             emit(reduction, work, first, end, out)
         else:
@@ -249,9 +249,9 @@ def covered_row(reduction, work, axis, source, target, first_cell, end_cell):
 
 @dataclass(frozen=True)
 class Cotangent(HolderReduction):
-    """From the maxima X and the shares U of windows what the cells Y receive, to V."""
+    """The cotangent V of cells Y, from the maxima X and shares U of windows."""
 
-    row = covered_row
+    row = reduce_covering_row
 
     @outlined
     def load(self, work, axis, source, at, n):
@@ -268,7 +268,7 @@ class Cotangent(HolderReduction):
 
 @dataclass(frozen=True)
 class TiedCotangent(Cotangent):
-    put_together = put_together
+    combine_rows = combine_rows
 
     @property
     def state(self) -> LeastHolders:

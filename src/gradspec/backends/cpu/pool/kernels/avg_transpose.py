@@ -1,4 +1,4 @@
-"""Regular windows read backwards: what cells receive from the windows that cover them."""
+"""The transpose of average pooling with regular windows: each cell sums the windows that cover it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gradspec.codegen.language import inlined, lanes, outlined, put_strided
 
 
 @outlined
-def expanding(reduction, work, axis, source, target, first, end):
-    """Cells first … end−1 from the windows that cover them: those whose tap has the cell's remainder."""
+def reduce_expanding(reduction, work, axis, source, target, first, end):
+    """Sum the windows that cover cells first … end−1 of the last axis."""
     args, number, t, tile = work.args, reduction.form.computed, work.cells.value, work.args.tile_at
-    if not reduction.form.converts and comes_in_fours(axis) and is_tiled(axis) and divides_directly(args, axis):
+    if not reduction.form.converts and has_fours(axis) and is_tiled(axis) and can_divide_directly(args, axis):
         x, scale = reduction.form.computed_at(args.arrays[Role.X]), reduction.scale_of(args, True)
-        expand_fours(number, divided, axis, x, source.x, scale, target.cells.value, target.at, first, end)
+        expand_fours(number, take_divided, axis, x, source.x, scale, target.cells.value, target.at, first, end)
         return
     begin = (first + axis.low - axis.dilation * (axis.kernel - 1)) // axis.stride
     stop = (end - 1 + axis.low) // axis.stride + 1
@@ -32,20 +32,22 @@ def expanding(reduction, work, axis, source, target, first, end):
 
 
 @outlined
-def spread_rows(reduction, work, axis, source, target, first, end):
-    """Cells first … end−1 of an axis and all of the last one, of which two windows at most cover each.
+def transpose_rows(reduction, work, axis, source, target, first, end):
+    """Write cells first … end−1 of an axis and all of the last one, each covered by at most two windows along an axis.
 
     Windows are divided a plane at a time, or as many rows as there is room for, and nothing else is written between
-    rows of cells: a processor that sees nothing but full lines written need not read them first.
+    rows of cells: a processor need not read cache lines that are written in full.
     """
     args, stride, low, last = work.args, axis.stride, axis.low, last_axis(work.args)
     margin = (last.kernel - 1 - last.low + last.stride - 1) // last.stride
     stop, to = (end - 1 + low) // stride + 1, target.at
-    if not reduction.form.converts and reads_pairs_directly(args, axis, last):
+    if not reduction.form.converts and can_read_pairs(args, axis, last):
         x, scale = reduction.form.computed_at(args.arrays[Role.X]), reduction.scale_of(args, True)
         for cell in range(first, end):
             at = source.x + cell // stride * axis.strides[Role.X]
-            expand_pairs(reduction.form.computed, divided, last, x, at, scale, target.cells.value, to, 0, last.outputs)
+            expand_pairs(
+                reduction.form.computed, take_divided, last, x, at, scale, target.cells.value, to, 0, last.outputs
+            )
             to += last.outputs
         return
     for begin in range((first + low) // stride, stop, args.staged_rows):
@@ -57,13 +59,13 @@ def spread_rows(reduction, work, axis, source, target, first, end):
         for j in range(begin, until):
             here += args.tile_room
             for r in range(max(0, first + low - j * stride), min(stride, end + low - j * stride)):
-                spread_row(reduction, work, axis, here, margin, r, Destination(target.cells, to))
+                transpose_row(reduction, work, axis, here, margin, r, Destination(target.cells, to))
                 to += last.outputs
 
 
 @inlined
-def spread_row(reduction, work, axis, here, margin, r, target):
-    """A row of cells under the rows ``r`` of windows, and under those of the windows before, if these reach so far."""
+def transpose_row(reduction, work, axis, here, margin, r, target):
+    """Write a row of cells, covered by row ``r`` of windows and, if it reaches so far, by the windows before."""
     args, number, t, last = work.args, reduction.form.computed, work.cells.value, last_axis(work.args)
     v, to, outputs = target.cells.value, target.at, last.outputs
     if r >= axis.kernel:
@@ -71,18 +73,18 @@ def spread_row(reduction, work, axis, here, margin, r, target):
             v[to + i] = number(0)
     elif r + axis.stride >= axis.kernel:
         expand(number, last, t, here, v, to, 0, outputs)
-    elif comes_in_pairs(last, outputs):
-        expand_pairs(number, and_before, last, t, here, args.tile_room, v, to, 0, outputs)
+    elif has_pairs(last, outputs):
+        expand_pairs(number, take_two, last, t, here, args.tile_room, v, to, 0, outputs)
     else:
         both = args.tile_at
         for i in lanes(number, args.tile_room):
-            t[both + i] = and_before(t, here - margin + i, args.tile_room)
+            t[both + i] = take_two(t, here - margin + i, args.tile_room)
         expand(number, last, t, both + margin, v, to, 0, outputs)
 
 
 @outlined
 def stage_windows(reduction, work, axis, source, j, to, margin):
-    """Row ``j`` of windows, divided, between zeros; a row of zeros if there is none."""
+    """Copy row ``j`` of windows, divided, between zeros; zeros alone if there is no such row."""
     args, number, t, last = work.args, reduction.form.computed, work.cells.value, last_axis(work.args)
     if j < 0 or j >= axis.size:
         for i in lanes(number, args.tile_room):
@@ -101,11 +103,11 @@ def stage_windows(reduction, work, axis, source, j, to, margin):
 
 @outlined
 def expand(number, axis, t, windows, v, to, first, end):
-    """Cells first … end−1 from windows between zeros, of which the first is ``t[windows]``."""
-    if comes_in_pairs(axis, end - first):
-        expand_pairs(number, alone, axis, t, windows, 0, v, to, first, end)
-    elif comes_in_fours(axis):
-        expand_fours(number, alone, axis, t, windows, 0, v, to, first, end)
+    """Write cells first … end−1 from windows between zeros, the first of which is ``t[windows]``."""
+    if has_pairs(axis, end - first):
+        expand_pairs(number, take_one, axis, t, windows, 0, v, to, first, end)
+    elif has_fours(axis):
+        expand_fours(number, take_one, axis, t, windows, 0, v, to, first, end)
     elif axis.dilation > 1:
         expand_dilated(number, axis, t, windows, v, to, first, end)
     else:
@@ -113,25 +115,25 @@ def expand(number, axis, t, windows, v, to, first, end):
 
 
 @inlined
-def comes_in_pairs(axis, n):
+def has_pairs(axis, n):
     return axis.dilation == 1 and axis.stride == 2 and axis.kernel <= 3 and n >= 4
 
 
 @inlined
-def comes_in_fours(axis):
+def has_fours(axis):
     return axis.dilation == 1 and axis.stride == 4 and axis.kernel == 4
 
 
 @inlined
-def reads_pairs_directly(args, axis, last):
-    """Whether every cell belongs to one window, two along a row, and one inverse to all of them."""
-    is_plain = divides_directly(args, last) and last.stride == 2 and last.outputs >= 4
+def can_read_pairs(args, axis, last):
+    """Whether every cell is covered once, windows have two cells along a row, and all have the same inverse."""
+    is_plain = can_divide_directly(args, last) and last.stride == 2 and last.outputs >= 4
     return is_plain and is_tiled(axis) and is_tiled(last)
 
 
 @inlined
-def divides_directly(args, axis):
-    """Whether windows that lie side by side are divided as they are read."""
+def can_divide_directly(args, axis):
+    """Whether adjacent windows are divided as they are read."""
     return axis.strides[Role.X] == 1 and args.inverse != 0.0
 
 
@@ -141,24 +143,24 @@ def is_tiled(axis):
 
 
 @inlined
-def divided(x, at, scale):
+def take_divided(x, at, scale):
     return quotient(x[at], scale.head, scale.rest)
 
 
 @inlined
-def alone(t, at, before):
+def take_one(t, at, before):
     return t[at]
 
 
 @inlined
-def and_before(t, at, before):
-    """A window with that ``before`` it."""
+def take_two(t, at, before):
+    """The sum of a window and the one ``before`` it."""
     return t[at - before] + t[at]
 
 
 @outlined
 def expand_pairs(number, take, axis, t, windows, before, v, to, first, end):
-    """At a stride of two cells come in pairs: one under the middle tap, and one between two windows."""
+    """Write pairs of cells at stride 2: one under two windows (kernel 3), and one under the middle tap."""
     even = first + (first + axis.low) % 2
     if even > first:
         v[to] = take(t, windows + (first + axis.low) // 2, before)
@@ -184,7 +186,7 @@ def expand_pairs(number, take, axis, t, windows, before, v, to, first, end):
 
 @inlined
 def expand_fours(number, take, axis, t, windows, before, v, to, first, end):
-    """Four cells of each window, which share none; the windows at both ends may have fewer."""
+    """Write the four cells of each window, which share none; the windows at both ends may have fewer."""
     whole = min(first + (-first - axis.low) % 4, end)
     n, at = (end - whole) // 4, windows + (whole + axis.low) // 4
     earlier = windows + (first + axis.low) // 4

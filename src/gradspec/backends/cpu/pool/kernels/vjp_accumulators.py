@@ -1,4 +1,4 @@
-"""The cells that receive cotangents: they begin at zero, and 16-bit ones are summed up in float32 and rounded once."""
+"""The cells that cotangents are added to: they start at zero; 16-bit ones are summed in float32 and rounded once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gradspec.codegen.intrinsics import address_of, clear_bytes
 from gradspec.codegen.language import inlined, lanes
 
 IN_DENSE_PLANE = -1
-"""What stands for an array where places in a dense plane are meant."""
+"""Stands for an array's role where places in a dense plane are meant."""
 
 
 class CellSums(NamedTuple):
-    """Where cells are summed up: in V itself, or in a dense float32 plane of the workspace.
+    """Where cells are summed: in V itself, or in a dense float32 plane of the workspace.
 
     ``along``: from one cell to the next along the last axis; ``inner``: from one neighbour to the next; ``scale``: from
     one cell to the next in a dense plane.
@@ -27,7 +27,7 @@ class CellSums(NamedTuple):
 
 
 @inlined
-def sums_of(form, args, unit):
+def cell_sums(form, args, unit):
     if form.converts:
         n = unit.neighbours
         return CellSums(form.computed_at(unit.workspace + args.plane_at), n, 1, n)
@@ -37,7 +37,7 @@ def sums_of(form, args, unit):
 
 @inlined
 def sums_origin(form, args, unit):
-    """Where the windows of the output row at hand begin among the sums, but for the last axis."""
+    """Where the windows of the current output row begin among the sums, but for the last axis."""
     if form.converts:
         return (dense_origin(args, unit) - unit.first_cell * dense_stride(args, 0)) * unit.neighbours
     return origin_at(args, unit, Role.V)
@@ -57,9 +57,9 @@ def row_at(args, unit, r):
     return at + (unit.first_cell + rest) * args.axes[0].strides[Role.V]
 
 
-def each_row(args, unit):
-    """How many rows the unit's cells have, and how long they are; on one axis, or if V is dense, all of it is one."""
-    is_run = len(args.axes) == 1 or (is_dense(args, Role.V) and not args.writes_cells)
+def rows_and_length(args, unit):
+    """How many rows the unit's cells have, and their length; on one axis, or if V is dense, all cells are one row."""
+    is_run = len(args.axes) == 1 or (is_dense(args, Role.V) and not args.writes_all_cells)
     length = cell_count(args, unit) if is_run else last_axis(args).size
     return cell_count(args, unit) // length, length
 
@@ -72,8 +72,8 @@ def clear_run(form, v, at, n):
 def clear(form, args, unit):
     v, n = form.stored_at(args.arrays[Role.V]), unit.neighbours
     along, inner = last_axis(args).strides[Role.V], args.inner_strides[Role.V]
-    rows, length = each_row(args, unit)
-    written = 2 * args.axes[0].outputs if args.writes_cells else 0
+    rows, length = rows_and_length(args, unit)
+    written = 2 * args.axes[0].outputs if args.writes_all_cells else 0
     for r in range(written, rows):
         at = row_at(args, unit, r)
         if inner == 1 and along == n:
@@ -91,9 +91,9 @@ def clear(form, args, unit):
 
 
 def prepare_cells(reduction, work):
-    """Before a unit: its cells are zero."""
+    """Set the cells of a work unit to zero."""
     form, args, unit = reduction.form, work.args, work.unit
-    if not args.pulls:
+    if not args.is_vjp:
         return
     if form.converts:
         sums = form.computed_at(unit.workspace + args.plane_at)
@@ -104,12 +104,12 @@ def prepare_cells(reduction, work):
 
 
 def finish_cells(reduction, work):
-    """After a unit: 16-bit cells are rounded."""
+    """Round and write the 16-bit cells of a work unit."""
     form, args, unit = reduction.form, work.args, work.unit
-    if form.converts and args.pulls:
+    if form.converts and args.is_vjp:
         v, sums = form.stored_at(args.arrays[Role.V]), form.computed_at(unit.workspace + args.plane_at)
         n, along, inner = unit.neighbours, last_axis(args).strides[Role.V], args.inner_strides[Role.V]
-        rows, length = each_row(args, unit)
+        rows, length = rows_and_length(args, unit)
         for r in range(rows):
             at = row_at(args, unit, r)
             if n == 1 and along == 1:

@@ -1,10 +1,9 @@
-"""Cotangents of smooth maxima by windows read backwards.
+"""The VJP of smooth max pooling, by transposed windows.
 
-A cell ``x`` receives ``Σ q·exp(b(x − m))`` of the windows that cover it, with pivots ``m ≥ x`` and shares ``q = g/s``.
-Around the least pivot ``M`` that is ``exp(b(x − M))·Σ q·exp(b(M − m))``: no exponent is positive, and pairs of ``M``
-and such sums are joined as those of ``smooth`` are. Runs take at most 2⌊log₂ k⌋ joins, so that errors stay within what
-is said there. Shares may be so large that their sum overflows where what the cell receives does not; it is then added
-up window by window.
+The cotangent of a cell ``x`` is ``Σ q·exp(b(x − m))`` over the windows that cover it, with pivots ``m ≥ x`` and shares
+``q = g/s``. Around the least pivot ``M`` that is ``exp(b(x − M))·Σ q·exp(b(M − m))``: no exponent is positive, and
+pairs of ``M`` and such sums are joined as in ``smooth``. Runs take at most 2⌊log₂ k⌋ joins, so the error bound there
+holds. If the sum of shares overflows, where the cotangent may not, the cell is added up window by window.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.covering import Cotangent, Extreme, Holders
-from gradspec.backends.cpu.pool.kernels.smooth import ordered, power, together, unless_finite
-from gradspec.backends.cpu.pool.kernels.walk import after
+from gradspec.backends.cpu.pool.kernels.smooth import add_nonfinite, add_shrunk, order_pivots, power
+from gradspec.backends.cpu.pool.kernels.ties_vjp import Cotangent, Extreme, Holders
+from gradspec.backends.cpu.pool.kernels.walk import next_slab
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import minimum, multiply_add
 from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, outlined, total
@@ -24,10 +23,10 @@ from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, 
 
 @dataclass(frozen=True)
 class LeastPivotKind(Holders):
-    """What is known of the state when a kernel is built."""
+    """The state, as far as it is known when a kernel is built."""
 
     @property
-    def nothing(self) -> Extreme:
+    def identity(self) -> Extreme:
         return Extreme(self.form.computed(math.inf), self.form.computed(0))
 
     @inlined
@@ -36,7 +35,7 @@ class LeastPivotKind(Holders):
 
 
 class LeastPivot(NamedTuple):
-    """The same with the softness ``b`` of a call."""
+    """The state with the softness ``b`` of a call."""
 
     kind: LeastPivotKind
     form: NumberFormat
@@ -59,29 +58,29 @@ class LeastPivot(NamedTuple):
         self.kind.put(cells, i, state)
 
     @inlined
-    def moved(self, state, shift):
+    def shift_taps(self, state, shift):
         return state
 
     @inlined
     def join(self, a, b):
-        m = ordered(a.value, b.value)
+        m = order_pivots(a.value, b.value)
         d = power(self.softness, m.smaller, m.larger)
-        return Extreme(m.smaller, together(b.value < a.value, d, a.amount, b.amount))
+        return Extreme(m.smaller, add_shrunk(b.value < a.value, d, a.amount, b.amount))
 
 
 @outlined
-def around_the_least(reduction, work, ring, at, shift, rows, volume, target):
-    """Cells from rows of the ring: the least pivot first, and then the sums around it."""
+def combine_around_least(reduction, work, ring, at, shift, rows, volume, target):
+    """Reduce cells from rows of the ring: find the least pivot, then the sums around it."""
     cells, number = work.cells, reduction.form.computed
     softness = number(work.args.softness)
     for i in lanes(number, ring.slab):
         m, here = cells.value[at + i], at
         for _ in range(1, rows):
-            here = after(ring, here)
+            here = next_slab(ring, here)
             m = minimum(m, cells.value[here + i])
         amount, here = power(softness, m, cells.value[at + i]) * cells.amount[at + i], at
         for _ in range(1, rows):
-            here = after(ring, here)
+            here = next_slab(ring, here)
             amount = multiply_add(power(softness, m, cells.value[here + i]), cells.amount[here + i], amount)
         target.cells.value[target.at + i] = m
         target.cells.amount[target.at + i] = amount
@@ -103,8 +102,8 @@ def covering_window(axis, cell, k):
 
 
 @outlined
-def window_by_window(form, work, x, cell, neighbour):
-    """What cell ``x`` of the row at hand receives, each share multiplied before it is added."""
+def add_window_by_window(form, work, x, cell, neighbour):
+    """The cotangent of cell ``x`` of the current row; each share is multiplied before it is added."""
     args, unit, rank, volume = work.args, work.unit, len(work.args.axes), 1
     pivots, shares = form.computed_at(args.arrays[Role.X]), form.computed_at(args.arrays[Role.U])
     for i in range(rank):
@@ -131,7 +130,7 @@ def window_by_window(form, work, x, cell, neighbour):
 
 @dataclass(frozen=True)
 class SmoothCotangent(Cotangent):
-    put_together = around_the_least
+    combine_rows = combine_around_least
 
     @property
     def state(self) -> LeastPivotKind:
@@ -146,9 +145,9 @@ class SmoothCotangent(Cotangent):
             cells.other[at + i] = x
             is_covered = (m != number(math.inf)) | (amounts[at + i] != zero)  # a NaN that is not stays alone
             amounts[at + i] = choose(is_covered, amounts[at + i] * power(b, x, m), zero)
-        if total(unless_finite, zero, amounts, at, (end - first) * n) != zero:
+        if total(add_nonfinite, zero, amounts, at, (end - first) * n) != zero:
             for cell in range(first, end):
                 for i in range(n):
                     here = at + (cell - first) * n + i
                     if amounts[here] - amounts[here] != zero and cells.value[here] == cells.value[here]:
-                        amounts[here] = window_by_window(self.form, work, cells.other[here], cell, i)
+                        amounts[here] = add_window_by_window(self.form, work, cells.other[here], cell, i)

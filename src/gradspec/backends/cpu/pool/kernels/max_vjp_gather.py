@@ -1,10 +1,10 @@
-"""Cells gather cotangents from the small windows that cover them.
+"""The VJP of max pooling with small windows: cells gather cotangents from the windows that cover them.
 
-A row of cells hears from rows of windows in their order: at each place along the last axis the cotangents of windows
-that were won in this row are added up. Which cell of the row has won is the same for all of them, since they see the
-same cells there, and is kept beside the sum. When no later window covers the row, its cells are made, each once: a cell
-adds up, from 0 and in the order of places, the sums that it won and 0 for the others. So nothing is sent to a cell that
-depends on where the winner lies, and the order of additions depends on the windows alone.
+Cotangents are accumulated per input row, in output-row order: at each place along the last axis, those of windows won
+in this row are added up. All of these windows have the same winning cell, since they see the same cells of the row, and
+its tap is kept beside the sum. When no later window covers the row, each of its cells is written once: the sum, from 0
+and in the order of places, of the accumulators that it won, and 0 for the others. So no address depends on a winner,
+and the order of additions depends on the windows alone.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, put_strided, unrolled
 
 
-class Heard(NamedTuple):
-    """Of a tap on all axes but the last: whether its row of cells is real, where that is kept, and whether no earlier
-    window covers it."""
+class RowContribution(NamedTuple):
+    """For a tap on all axes but the last: whether its row of cells is real, where that row's accumulators lie, and
+    whether no earlier window covers it."""
 
     is_real: Any
     at: Any
@@ -40,59 +40,61 @@ class Heard(NamedTuple):
 
 
 @outlined
-def begin_gathering(form, work):
-    """Before a unit: nobody has sent anything."""
+def reset_accumulators(form, work):
+    """Reset the accumulators of a work unit."""
     args, unit, cells = work.args, work.unit, work.cells
-    g, unit.heard = args.gathering, unit.first_cell
+    g, unit.next_cell = args.gathering, unit.first_cell
     for i in lanes(form.computed, g.slots * cell_rows(args) * g.pitch * unit.neighbours):
-        cells.value[g.kept_at * args.inner + i] = form.computed(0)
-        cells.winner[g.kept_at * args.inner + i] = form.lane(-1)
+        cells.value[g.accumulators_at * args.inner + i] = form.computed(0)
+        cells.winner[g.accumulators_at * args.inner + i] = form.lane(-1)
 
 
 @inlined
-def kept_at(args, cell, r, n):
-    """Where row ``r`` of the cells at ``cell`` of the first axis is kept."""
+def accumulator_at(args, cell, r, n):
+    """Where the accumulators of row ``r`` of the cells at ``cell`` of the first axis begin."""
     g = args.gathering
-    return g.kept_at * args.inner + ((cell % g.slots * cell_rows(args) + r) * g.pitch + g.margin) * n
+    return g.accumulators_at * args.inner + ((cell % g.slots * cell_rows(args) + r) * g.pitch + g.margin) * n
 
 
 @inlined
-def first_covering(axis, cell):
+def first_covering_window(axis, cell):
     """The first window that covers a cell, if any does."""
     return max(0, ceil_div(cell + axis.low - axis.kernel + 1, axis.stride))
 
 
 @inlined
-def count_covering(axis, cell):
-    """How many windows cover a cell, or less than 1."""
-    return min((cell + axis.low) // axis.stride, axis.outputs - 1) - first_covering(axis, cell) + 1
+def count_covering_windows(axis, cell):
+    """How many windows cover a cell; at most 0 if none does."""
+    return min((cell + axis.low) // axis.stride, axis.outputs - 1) - first_covering_window(axis, cell) + 1
 
 
 @inlined
-def is_first_of(axis, o, cell):
+def is_first_to_cover(axis, o, cell):
     """Whether no earlier window than ``o`` covers a cell that it covers."""
     return o == 0 or cell - (o - 1) * axis.stride + axis.low >= axis.kernel
 
 
-def heard_by(args, unit, tap):
-    """What hears from the output row at hand as its ``tap``."""
+def contribution_of(args, unit, tap):
+    """What the current output row contributes to through ``tap``."""
     r, size, rest, is_real, is_first = 0, 1, tap, True, True
     for i in range(len(args.axes) - 2, 0, -1):
         axis, o = args.axes[i], unit.place[i]
         cell, rest = o * axis.stride - axis.low + rest % axis.kernel, rest // axis.kernel
         is_real = is_real and cell >= 0 and cell < axis.size
-        is_first = is_first and is_first_of(axis, o, cell)
+        is_first = is_first and is_first_to_cover(axis, o, cell)
         r, size = r + cell * size, size * axis.size
     axis, o = args.axes[0], unit.place[0]
     cell = o * axis.stride - axis.low + rest
     is_real = is_real and cell >= 0 and cell < axis.size
-    return Heard(is_real, kept_at(args, max(cell, 0), r, unit.neighbours), is_first and is_first_of(axis, o, cell))
+    return RowContribution(
+        is_real, accumulator_at(args, max(cell, 0), r, unit.neighbours), is_first and is_first_to_cover(axis, o, cell)
+    )
 
 
 @outlined
-def begin_row(form, cells, u, w, to, n, first, taps):
-    """A row of cells hears for the first time: from windows whose winners ``w`` are in it, that is, from the number
-    ``first`` on."""
+def store_contribution(form, cells, u, w, to, n, first, taps):
+    """Store the first cotangents of a row of cells: those of windows whose winners ``w`` are among the row's ``taps``
+    taps from ``first`` on."""
     for i in lanes(form.computed, n):
         tap = w.p[w.at + i] - form.lane(first)
         is_mine = (tap >= form.lane(0)) & (tap < form.lane(taps))
@@ -101,8 +103,8 @@ def begin_row(form, cells, u, w, to, n, first, taps):
 
 
 @outlined
-def add_row(form, cells, u, w, to, n, first, taps):
-    """The same later."""
+def add_contribution(form, cells, u, w, to, n, first, taps):
+    """Add the cotangents of a later row of windows."""
     for i in lanes_once(form.computed, n):
         tap = w.p[w.at + i] - form.lane(first)
         is_mine = (tap >= form.lane(0)) & (tap < form.lane(taps))
@@ -112,8 +114,8 @@ def add_row(form, cells, u, w, to, n, first, taps):
 
 
 @inlined
-def cotangents(form, work, count):
-    """Those of the output row at hand, where they are or copied."""
+def read_cotangents(form, work, count):
+    """The cotangents of the current output row, in place or copied."""
     args, unit, axis = work.args, work.unit, last_axis(work.args)
     if not form.converts and unit.neighbours == 1 and axis.strides[Role.U] == 1:
         return Row(form.computed_at(args.arrays[Role.U]), output_at(args, unit, Role.U))
@@ -123,25 +125,25 @@ def cotangents(form, work, count):
 
 
 @outlined
-def keep_winners(form, work, w, at):
-    """Rows of cells hear from the output row at hand, whose winners are ``w``."""
+def accumulate_row(form, work, w, at):
+    """Accumulate the cotangents of the current output row, whose winners are ``w``."""
     args, unit, last = work.args, work.unit, last_axis(work.args)
-    u, winners, n = cotangents(form, work, last.outputs), Row(w, at), last.outputs * unit.neighbours
+    u, winners, n = read_cotangents(form, work, last.outputs), Row(w, at), last.outputs * unit.neighbours
     taps = args.axes[0].kernel * args.axes[0].volume // last.kernel
     for tap in range(taps):
-        heard = heard_by(args, unit, tap)
-        if heard.is_real and heard.is_first:
-            begin_row(form, work.cells, u, winners, heard.at, n, tap * last.kernel, last.kernel)
-        elif heard.is_real:
-            add_row(form, work.cells, u, winners, heard.at, n, tap * last.kernel, last.kernel)
+        contribution = contribution_of(args, unit, tap)
+        if contribution.is_real and contribution.is_first:
+            store_contribution(form, work.cells, u, winners, contribution.at, n, tap * last.kernel, last.kernel)
+        elif contribution.is_real:
+            add_contribution(form, work.cells, u, winners, contribution.at, n, tap * last.kernel, last.kernel)
 
 
 # --- sums along a row -------------------------------------------------------------------------------------------------
 
 
 class PlaceTerms(NamedTuple):
-    """What is added up: the first from ``at`` on where ``tap`` won, each next ``step`` further and ``stride`` taps
-    earlier, so that a cell hears from windows in their order."""
+    """The terms of a cell, in the order of windows: the first lies at ``at`` and counts where ``tap`` won; each next
+    lies ``step`` further and counts where the winner is ``stride`` taps earlier."""
 
     at: Any
     tap: Any
@@ -160,14 +162,14 @@ def as_stored(form, number):
 
 
 @dataclass(frozen=True)
-class GatheredTerms:
-    """Sums of so many terms, none of them −0."""
+class TermSum:
+    """Sums of ``count`` terms, none of them −0."""
 
     form: NumberFormat
     count: int
 
     @inlined
-    def found(self, cells, terms, i):
+    def add_up(self, cells, terms, i):
         found = self.term(cells, terms, 0, i)
         for k in unrolled(self.count - 1):
             found = found + self.term(cells, terms, k + 1, i)
@@ -178,94 +180,94 @@ class GatheredTerms:
         at, tap = terms.at + k * terms.step + i, self.form.lane(terms.tap - k * terms.stride)
         return choose(cells.winner[at] == tap, cells.value[at], self.form.computed(0))
 
-    def begin(self, written, cells, p, to, n, terms):
+    def store(self, convert, cells, p, to, n, terms):
         for i in lanes(self.form.computed, n):
-            p[to + i] = written(self.form, self.found(cells, terms, i))
+            p[to + i] = convert(self.form, self.add_up(cells, terms, i))
 
     def add(self, cells, p, to, n, terms):
         for i in lanes_once(self.form.computed, n):
-            p[to + i] = p[to + i] + self.found(cells, terms, i)
+            p[to + i] = p[to + i] + self.add_up(cells, terms, i)
 
 
 @outlined
-def begin_sums(form, written, cells, p, to, n, terms, count):
-    """Up to three terms, one at least, to ``p`` from ``to`` on."""
+def store_sums(form, convert, cells, p, to, n, terms, count):
+    """Store sums of the first one to three terms in ``p`` from ``to`` on."""
     if count == 1:
-        GatheredTerms(form, 1).begin(written, cells, p, to, n, terms)
+        TermSum(form, 1).store(convert, cells, p, to, n, terms)
     elif count == 2:
-        GatheredTerms(form, 2).begin(written, cells, p, to, n, terms)
+        TermSum(form, 2).store(convert, cells, p, to, n, terms)
     else:
-        GatheredTerms(form, 3).begin(written, cells, p, to, n, terms)
+        TermSum(form, 3).store(convert, cells, p, to, n, terms)
 
 
 @inlined
-def more_sums(form, cells, p, to, n, terms, count):
-    """The other ones."""
+def add_remaining_terms(form, cells, p, to, n, terms, count):
+    """Add the terms after the third."""
     done = 3
     while done < count:
         later = PlaceTerms(terms.at + done * terms.step, terms.tap - done * terms.stride, terms.step, terms.stride)
-        GatheredTerms(form, 1).add(cells, p, to, n, later)
+        TermSum(form, 1).add(cells, p, to, n, later)
         done += 1
 
 
 @dataclass(frozen=True)
-class GatheredPairs:
-    """Neighbouring cells at stride 2, which have terms of their own: so many each."""
+class PairSums:
+    """Sums of adjacent cells at stride 2, which have ``first`` and ``second`` terms."""
 
     form: NumberFormat
     first: int
     second: int
 
     def write(self, cells, v, to, size, a, b):
-        first, second = GatheredTerms(self.form, self.first), GatheredTerms(self.form, self.second)
+        first, second = TermSum(self.form, self.first), TermSum(self.form, self.second)
         for i in lanes(self.form.computed, size // 2):
-            pair = self.form.narrow(first.found(cells, a, i)), self.form.narrow(second.found(cells, b, i))
+            pair = self.form.narrow(first.add_up(cells, a, i)), self.form.narrow(second.add_up(cells, b, i))
             put_strided(v, to + 2 * i, pair)
         if size % 2 == 1:
-            v[to + size - 1] = self.form.narrow(first.found(cells, a, size // 2))
+            v[to + size - 1] = self.form.narrow(first.add_up(cells, a, size // 2))
 
 
 @outlined
 def write_pairs(form, cells, v, to, size, a, b, first, second):
-    """With one term each or two."""
+    """Write adjacent cells that have one or two terms each."""
     if first == 1 and second == 1:
-        GatheredPairs(form, 1, 1).write(cells, v, to, size, a, b)
+        PairSums(form, 1, 1).write(cells, v, to, size, a, b)
     elif first == 1:
-        GatheredPairs(form, 1, 2).write(cells, v, to, size, a, b)
+        PairSums(form, 1, 2).write(cells, v, to, size, a, b)
     elif second == 1:
-        GatheredPairs(form, 2, 1).write(cells, v, to, size, a, b)
+        PairSums(form, 2, 1).write(cells, v, to, size, a, b)
     else:
-        GatheredPairs(form, 2, 2).write(cells, v, to, size, a, b)
+        PairSums(form, 2, 2).write(cells, v, to, size, a, b)
 
 
 # --- rows of cells ----------------------------------------------------------------------------------------------------
 
 
 @inlined
-def terms_of(axis, at, phase, place, n):
-    """Those of the cells of a phase from ``place`` on, and how many."""
+def terms_of_phase(axis, at, phase, place, n):
+    """The terms of the cells of a phase from ``place`` on, and how many there are."""
     count = (axis.kernel - phase + axis.stride - 1) // axis.stride
     return PlaceTerms(at + (place - count + 1) * n, phase + (count - 1) * axis.stride, n, axis.stride), count
 
 
-def are_covered(args, cell, r):
+def is_row_covered(args, cell, r):
     """Whether a window covers row ``r`` of the cells at ``cell``."""
-    found, rest = count_covering(args.axes[0], cell) > 0, r
+    found, rest = count_covering_windows(args.axes[0], cell) > 0, r
     for i in range(len(args.axes) - 2, 0, -1):
         axis = args.axes[i]
         here, rest = rest % axis.size, rest // axis.size
-        found = found and count_covering(axis, here) > 0
+        found = found and count_covering_windows(axis, here) > 0
     return found
 
 
 @outlined
 def gather_row(form, work, cell, r):
-    """What row ``r`` of the cells at ``cell`` of the first axis receives."""
+    """Write the cotangents of row ``r`` of the cells at ``cell`` of the first axis."""
     args, axis, n, g = work.args, last_axis(work.args), work.unit.neighbours, work.args.gathering
     to, at, is_covered = (
         cell_row(args, work.unit, Role.V, cell, r),
-        kept_at(args, cell, r, n),
-        are_covered(args, cell, r),
+        accumulator_at(args, cell, r, n),
+        is_row_covered(args, cell, r),
     )
     if g.is_in_place and is_covered:
         gather_in_place(form, args, axis, work.cells, to, at, axis.size, n)
@@ -273,10 +275,10 @@ def gather_row(form, work, cell, r):
     p, sums = work.cells.value, g.sums_at * args.inner
     for phase in range(axis.stride):
         here = sums + phase * g.phase * n
-        terms, count = terms_of(axis, at, phase, 0, n)
+        terms, count = terms_of_phase(axis, at, phase, 0, n)
         if is_covered and count > 0:
-            begin_sums(form, as_computed, work.cells, p, here, g.phase * n, terms, count)
-            more_sums(form, work.cells, p, here, g.phase * n, terms, count)
+            store_sums(form, as_computed, work.cells, p, here, g.phase * n, terms, count)
+            add_remaining_terms(form, work.cells, p, here, g.phase * n, terms, count)
         else:
             for i in lanes(form.computed, g.phase * n):
                 p[here + i] = form.computed(0)
@@ -285,20 +287,20 @@ def gather_row(form, work, cell, r):
 
 @inlined
 def gather_in_place(form, args, axis, cells, to, at, size, n):
-    """``size`` cells in V itself, rounded."""
+    """Write ``size`` cells to V, rounded, without a copy."""
     v = form.stored_at(args.arrays[Role.V])
     if axis.stride == 1:
-        terms, count = terms_of(axis, at, 0, axis.low, n)
-        begin_sums(form, as_stored, cells, v, to, size * n, terms, count)
+        terms, count = terms_of_phase(axis, at, 0, axis.low, n)
+        store_sums(form, as_stored, cells, v, to, size * n, terms, count)
     else:
-        a, first = terms_of(axis, at, axis.low % 2, axis.low // 2, n)
-        b, second = terms_of(axis, at, (axis.low + 1) % 2, (axis.low + 1) // 2, n)
+        a, first = terms_of_phase(axis, at, axis.low % 2, axis.low // 2, n)
+        b, second = terms_of_phase(axis, at, (axis.low + 1) % 2, (axis.low + 1) // 2, n)
         write_pairs(form, cells, v, to, size, a, b, first, second)
 
 
 @outlined
 def write_cells(form, args, axis, t, sums, at, n):
-    """A row of cells from its phases, rounded."""
+    """Write a row of cells from its phases, rounded."""
     v, along, inner = form.stored_at(args.arrays[Role.V]), axis.strides[Role.V], args.inner_strides[Role.V]
     length, phase, place = args.gathering.phase, axis.low % axis.stride, axis.low // axis.stride
     if n == 1 and along == 1 and axis.stride == 1:
@@ -320,20 +322,20 @@ def write_cells(form, args, axis, t, sums, at, n):
 
 @outlined
 def gather(form, work, until):
-    """The cells of the first axis before ``until`` that have not gathered yet."""
+    """Gather the cells of the first axis before ``until`` that have not been gathered."""
     args, unit = work.args, work.unit
     ahead, size = args.axes[0].stride, last_axis(args).size * unit.neighbours
-    for cell in range(unit.heard, min(until, unit.end_cell)):
+    for cell in range(unit.next_cell, min(until, unit.end_cell)):
         for r in range(cell_rows(args)):
             later = min(cell + ahead, unit.end_cell - 1)
             fetch_to_write(form, args, Role.V, cell_row(args, unit, Role.V, later, r), size)
             gather_row(form, work, cell, r)
-        unit.heard = cell + 1
+        unit.next_cell = cell + 1
 
 
 @inlined
-def gather_finished(form, work):
-    """The cells that no later window covers than those of the output row at hand."""
+def gather_completed(form, work):
+    """Gather the cells that no window after the current output row covers."""
     args, unit = work.args, work.unit
     for i in range(1, len(args.axes) - 1):
         if unit.place[i] < args.axes[i].outputs - 1:
