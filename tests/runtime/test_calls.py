@@ -10,14 +10,14 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Operand
 from gradspec.ops.pointwise import scale
 from gradspec.runtime import calls
-from gradspec.runtime.calls import ParameterRole, parameter_roles, remembering
+from gradspec.runtime.calls import ParameterRole, cache_calls, parameter_roles
 
 OPERATORS = [name for name in dir(gs) if getattr(getattr(gs, name), "__module__", "").startswith("gradspec.ops.")]
 X = np.float32([[1, 2], [3, 4]])
 
 
 @pytest.fixture(autouse=True)
-def no_remembered_calls():
+def no_cached_calls():
     calls._calls.clear()
 
 
@@ -42,7 +42,7 @@ def test_only_the_declaration_makes_an_operand():
         return scale(x, factor)
 
     assert parameter_roles(scaled) == {"x": ParameterRole.OPERAND, "factor": ParameterRole.ATTRIBUTE}
-    assert remembering(scaled)(X, 2.0).tolist() == (2 * X).tolist()
+    assert cache_calls(scaled)(X, 2.0).tolist() == (2 * X).tolist()
     assert seen == [2.0]
 
 
@@ -51,7 +51,7 @@ def test_an_operator_without_operands_is_refused():
         return scale(x, factor)
 
     with pytest.raises(TypeError, match=r"scaled has no operand among .*annotate its operands as Operand"):
-        remembering(scaled)
+        cache_calls(scaled)
 
 
 def test_an_array_in_the_place_of_an_attribute_is_refused_as_such():
