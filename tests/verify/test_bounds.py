@@ -183,7 +183,7 @@ MUTANTS = {
     "underflow": (ARITHMETIC, "underflow", _nothing, lambda x: x * 2.0**-100, gs.f32, "real", 2.0**-60, 2.0**-160),
     "chains": (
         boxes,
-        "_leaves",
+        "_term_count",
         lambda terms, operands: terms,
         lambda x: gs.convert((x + x) + 2.0**25, gs.f64),
         gs.f32,
