@@ -54,7 +54,7 @@ class Boxes:
         for node in self.graph.nodes:
             results = enclosed(node, [self[v] for v in node.inputs], self.arithmetic)
             for var, box in zip(node.outputs, results, strict=True):
-                self[var] = mark_overflow(box.within(*known[var]) if var in known else box, node, self.arithmetic)
+                self[var] = mark_overflow(box.within(*known[var]) if var in known else box, node, var, self.arithmetic)
 
 
 def boxes(graph: Graph, arithmetic: BoundArithmetic, bounded: Sequence[bool]) -> Graph:
@@ -109,12 +109,12 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
     return boxes if isinstance(boxes, list) else [boxes]
 
 
-def mark_overflow(box: Box, node: Node, arithmetic: BoundArithmetic) -> Box:
+def mark_overflow(box: Box, node: Node, var: Var, arithmetic: BoundArithmetic) -> Box:
     """The box of a stored result. Where it may overflow its format to infinity, nothing is known: its ends are NaN."""
     is_moved = node.op.sums is not None and not node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
-    if is_moved or not arithmetic.storage(node.outputs[0].dtype):
+    if is_moved or not box.varies or not arithmetic.storage(var.dtype):
         return box
-    most = OVERFLOW[node.outputs[0].dtype]
+    most = OVERFLOW[var.dtype]
     fits = minimum(less(box.upper, most), greater(box.lower, -most))
 
     def where_it_fits(part: Var) -> Var:
