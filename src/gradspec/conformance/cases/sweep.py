@@ -2,16 +2,16 @@
 
 Kernels have fast paths for some geometries, and mistakes where the condition of a path leaves one out: that takes three
 or four things at once, and a size beyond the first tile. So everything that decides which path is taken is a factor of
-a few levels, and a row has one level of each. Every second row is of float32 in two dimensions and contiguous, as most
-paths ask for, and varies the rest. Numbers are small integers, whose sums are exact, and a case is one call that is
-judged once. It takes a tenth of the time that others take, so there are many.
+a few levels, and a row has one level of each. Most paths are written for the windows of common networks, so of three
+rows two are one of those (``COMMON``) with one thing changed. Numbers are small integers, whose sums are exact, and a
+case is one call that is judged once. It takes a tenth of the time that others take, so there are many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from math import prod
 from typing import Any, TypeAlias
 
@@ -43,16 +43,31 @@ CANDIDATES = 24
 MOST_LEAVES = 1 << 15
 """Of a case; a row that would have more has fewer windows along all axes but the last."""
 
-STEPS = {
-    "unit": (1, 1),
-    "strided": (2, 1),
-    "dilated": (1, 2),
-    "equal": (2, 2),
-    "multiple": (2, 4),
-    "coprime": (3, 2),
-    "side_by_side": (0, 1),
-}
-"""A stride and a dilation, of the last axis or of all; a stride of 0 is that of the kernel."""
+STRIDES = {"unit": 1, "two": 2, "three": 3, "kernel": 0}
+"""Strides, of which 0 is the kernel."""
+DILATIONS = ("none", "all", "last", "others", "stride", "multiple")
+"""Which axes are dilated, by 2; or all, by the stride of each axis or twice that."""
+COMMON: tuple[Row, ...] = (
+    {"kernel": 3, "stride": "two", "padding": "half"},
+    {"kernel": 2, "stride": "kernel", "padding": "none"},
+    {"kernel": 3, "stride": "unit", "padding": "half"},
+    {"kernel": 4, "stride": "kernel", "padding": "none"},
+)
+"""The windows that kernels are written for, without dilation."""
+CHANGES: tuple[tuple[str, Any], ...] = (
+    *(("dilation", level) for level in ("last", "others", "all")),
+    *(("padding", level) for level in ("none", "half", "sided")),
+    *(("kernel", level) for level in (2, 3, 4)),
+    *(("stride", level) for level in ("unit", "two", "kernel")),
+    *(("rest", level) for level in ("last", "others", "any")),
+    *(("layout", level) for level in ("cropped", "non_contiguous")),
+    ("elsewhere", "unit"),
+)
+"""What is changed of them, one thing at a time."""
+USUAL = {"rank": 0.5, "dtype": 0.85, "option": 0.85}
+"""How often the first level of another factor comes beside them; all levels share what is left."""
+LARGE = {"height": 2, "width": 1}
+"""The first of the levels that others have there: fast paths ask for several rows."""
 WIDTHS = {"few": (1, 4), "vector": (5, 17), "vectors": (18, 40), "tiles": (41, 90)}
 """Windows along the last axis; bins, or cells where there is one window."""
 GROUPS = {
@@ -84,16 +99,18 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
         "rank": tuple(sorted((entry.rank for entry in entries), key=lambda rank: rank != 2)),
         "mode": tuple(dict.fromkeys(mode for mode, _ in sorted(pairs) if mode != "second")) or ("second",),
         "dtype": tuple(sorted({dtype for _, dtype in pairs}, key=lambda dtype: (dtype != "f32", dtype))),
-        "layout": ("contiguous", *(name for name in ("channels_last", "non_contiguous", "reversed") if name in values)),
+        "layout": ("contiguous", *_layouts(values)),
         "width": tuple(WIDTHS),
         "height": (1, 2, 5, 9),
     }
     if op in SLIDING:
         factors |= {
-            "kernel": (3, 2, "mixed", "wide"),
-            "step": tuple(STEPS),
+            "kernel": (3, 2, 4, "mixed", "wide"),
+            "stride": tuple(STRIDES),
             "elsewhere": ("same", "unit"),
+            "dilation": DILATIONS,
             "padding": ("none", "half", "sided", "beyond"),
+            "rest": ("none", "any", "last", "others"),
         }
     if op in CONVOLUTIONS:
         return factors | {"groups": tuple(GROUPS), "bias": (True, False), "lead": ((), (1,), (3,))}
@@ -101,7 +118,14 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
     fits |= {"ceil_mode"} if op in SLIDING_POOLS else set()
     fits |= {"count_exclude_pad", "divisor_override"} if op == "avg_pool" else set()
     options = tuple(name for name in OPTIONS if name in fits)
-    return factors | {"option": options, "lead": ((), (1,), (2, 3), (19,))}
+    return factors | {"option": options, "lead": ((), (1,), (2, 3), (19,), (64,))}
+
+
+def _layouts(values: frozenset[str]) -> Iterator[str]:
+    if "channels_last" in values:
+        yield "channels_last"
+    if "non_contiguous" in values:
+        yield from ("cropped", "non_contiguous", "reversed")
 
 
 # --- the array --------------------------------------------------------------------------------------------------------
@@ -110,19 +134,19 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
 class CoveringArray:
     """Rows of levels. After enough of them all triples of levels of different factors have met; later ones are random.
 
-    >>> array = CoveringArray({"a": (0, 1), "b": (0, 1), "c": (0, 1), "d": (0, 1, 2)}, generator(0))
-    >>> len({tuple(array.row(i)[name] for name in "abc") for i in range(14)})
+    >>> array = CoveringArray({"mode": (0, 1), "b": (0, 1), "c": (0, 1), "d": (0, 1, 2)}, generator(0))
+    >>> len({tuple(array.row(i)[name] for name in ("mode", "b", "c")) for i in range(24)})
     8
     """
 
     def __init__(self, factors: Mapping[str, tuple[Any, ...]], rng: np.random.Generator) -> None:
         self.factors, self.rng = factors, rng
-        self._shares = [_shares(name, len(levels)) for name, levels in factors.items()]
         self._counts = np.asarray([len(levels) for levels in factors.values()])
         self._starts = np.cumsum(self._counts) - self._counts
         self._triples = np.asarray(list(combinations(range(len(factors)), 3)))
         self._met = np.zeros((int(self._counts.sum()),) * 3, np.bool_)
         self._rows: list[NDArray[np.int64]] = []
+        self._changed: list[Row] = []
 
     def row(self, number: int) -> Row:
         while len(self._rows) <= number:
@@ -131,15 +155,34 @@ class CoveringArray:
         return {name: self.factors[name][level] for name, level in levels}
 
     def _next(self) -> NDArray[np.int64]:
-        """By turns a row in the usual setting, and the one of some random rows in which most triples are new."""
-        if len(self._rows) % 2:
-            rows = np.asarray([[self.rng.choice(len(some), p=some) for some in self._shares]])
-        else:
-            rows = self.rng.integers(0, self._counts, (CANDIDATES, len(self._counts)))
+        """Two rows near common ones, then the one of some random rows in which most triples are new."""
+        rows = self.rng.integers(0, self._counts, (CANDIDATES, len(self._counts)))
+        if len(self._rows) % 3 < 2:
+            rows = self._near_common(rows[0])[None]
         a, b, c = np.moveaxis((rows + self._starts)[:, self._triples], -1, 0)
         best = int(np.argmin(self._met[a, b, c].sum(axis=1)))
         self._met[a[best], b[best], c[best]] = True
         return np.asarray(rows[best])
+
+    def _near_common(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A random row made common but for one change; all of those come in random order before any comes again."""
+        if not self._changed:
+            bases = product(COMMON, ("contiguous", "channels_last"), self.factors["mode"], CHANGES)
+            plain = {"elsewhere": "same", "dilation": "none", "rest": "none"}
+            rows = [
+                {**plain, **windows, "layout": at, "mode": mode, name: to} for windows, at, mode, (name, to) in bases
+            ]
+            distinct = [row for i, row in enumerate(rows) if row not in rows[:i]]
+            self._changed = [distinct[i] for i in self.rng.permutation(len(distinct))]
+        meant = self._changed.pop()
+        for i, (name, levels) in enumerate(self.factors.items()):
+            if meant.get(name) in levels:
+                row[i] = levels.index(meant[name])
+            elif name in LARGE:
+                row[i] = self.rng.integers(LARGE[name], len(levels))
+            elif self.rng.random() < USUAL.get(name, 0):
+                row[i] = 0
+        return row
 
 
 def turns(swept: Mapping[str, Any]) -> list[str]:
@@ -162,20 +205,9 @@ def rows_of(turn: int, few: bool) -> range:
     return range(first, first + (FIRST_CASES if turn < long else CASES))
 
 
-def _shares(name: str, count: int) -> list[float]:
-    """How often the levels of a factor come in the setting in which most fast paths are taken."""
-    usual = {
-        "kernel": (0.45, 0.35),
-        "width": (0.1,),
-        **dict.fromkeys(("rank", "dtype", "layout", "elsewhere", "option"), (0.85,)),
-    }
-    first = usual.get(name, ())[: count - 1]
-    return [*first, *[(1 - sum(first)) / (count - len(first))] * (count - len(first))]
-
-
 @lru_cache(maxsize=64)
 def array_of(op: str, entries: tuple[RankedOperator, ...], seed: int) -> CoveringArray:
-    return CoveringArray(factors_of(op, entries), generator(seed, len(op), len(entries)))
+    return CoveringArray(factors_of(op, entries), generator(seed, *op.encode(), len(entries)))
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------
@@ -201,9 +233,9 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     }
     if op in CONVOLUTIONS:
         groups, inner, outer = GROUPS[row["groups"]]
-        axes = _sized(axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead)), rng)
+        axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead)), rng)
         return _convolution(op, row, axes, {**windows, "groups": groups}, lead)
-    axes = _sized(axes, _few(counts, prod(kernel) * prod(lead)), rng)
+    axes = _sized(row, axes, _few(counts, prod(kernel) * prod(lead)), rng)
     sizes, windows = tuple(axis.size for axis in axes), {"kernel_size": kernel, **windows}
     if op in COLUMNS:
         *before, channels = lead or (2,)
@@ -217,11 +249,11 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
 
 
 def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
-    """The windows of every axis, whose sizes are not known yet: in half of the rows planes, along two axes.
+    """The windows of every axis, whose sizes are not known yet: in some rows planes, along two axes.
 
     Only the last two are padded beyond half a window.
     """
-    rank, planar, found = row["rank"], rng.random() < 0.5, []
+    rank, planar, found = row["rank"], row["kernel"] == 4 or rng.random() < 0.3, []
     for i in range(rank):
         last, k = i == rank - 1, row["kernel"]
         if i < rank - 2 and planar:
@@ -230,22 +262,36 @@ def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
             k = int(rng.integers(1, 5))
         elif k == "wide":
             k = int(rng.integers(5, 12)) if last else int(rng.integers(1, 3))
-        s, d = STEPS[row["step"] if last or row["elsewhere"] == "same" else "unit"]
+        s = STRIDES[row["stride"] if last or row["elsewhere"] == "same" else "unit"] or k
+        d = _dilation(row["dilation"], last, s)
         extent = d * (k - 1) + 1
         low, high = (int(n) for n in rng.integers(0, extent, 2))
         padding = row["padding"] if i >= rank - 2 or row["padding"] == "none" else "half"
         if padding != "sided":
             low = high = {"none": 0, "half": extent // 2, "beyond": extent - 1 + int(rng.integers(2))}[padding]
-        found.append(DrawnAxis(0, k, s or k, low, high, d))
+        found.append(DrawnAxis(0, k, s, low, high, d))
     return found
 
 
-def _sized(axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.random.Generator) -> list[DrawnAxis]:
-    """The axes with the cells that so many windows need, and some that no further window has."""
+def _dilation(level: str, last: bool, stride: int) -> int:
+    """
+    >>> [_dilation(level, True, 3) for level in DILATIONS]
+    [1, 2, 2, 1, 3, 6]
+    """
+    if level in ("stride", "multiple"):
+        return stride * (1 + (level == "multiple"))
+    return 1 + (level == "all" or level == ("last" if last else "others"))
+
+
+def _sized(row: Row, axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.random.Generator) -> list[DrawnAxis]:
+    """The axes with the cells that so many windows need, and the rest that no further window has."""
     found = []
-    for axis, count in zip(axes, counts, strict=True):
+    for i, (axis, count) in enumerate(zip(axes, counts, strict=True)):
         extent = axis.dilation * (axis.kernel - 1) + 1
-        size = max(1, (count - 1) * axis.stride + extent - axis.lo - axis.hi + int(rng.integers(axis.stride)))
+        more = int(rng.integers(axis.stride)) if row["rest"] == "any" else 0
+        if row["rest"] == ("last" if i == len(axes) - 1 else "others") and axis.stride > 1:
+            more = int(rng.integers(1, axis.stride))
+        size = max(1, (count - 1) * axis.stride + extent - axis.lo - axis.hi + more)
         outputs = int(output_count(size, extent, axis.stride, axis.lo, axis.hi, False))
         rest = size - ((outputs - 1) * axis.stride + extent - axis.lo - axis.hi)
         found.append(axis._replace(size=size, outputs=outputs, extra=rest))

@@ -16,7 +16,7 @@ Results: TypeAlias = dict[str, Array]
 """Arrays by the names of `Problem.results`; a target may leave out what it does not give."""
 
 MODES = ("value", "jvp", "vjp", "second")
-NON_CONTIGUOUS = ("non_contiguous", "reversed", "broadcast")
+NON_CONTIGUOUS = ("non_contiguous", "reversed", "broadcast", "cropped")
 """Ways to lie in memory that leave gaps, go backwards, or come to one place again."""
 LAYOUTS = ("contiguous", "channels_last", *NON_CONTIGUOUS)
 RANKS = (1, 2, 3, 4)
@@ -209,12 +209,15 @@ def unspecified(problem: Problem, mode: str) -> str | None:
 def laid_out(array: Array, layout: str, rank: int) -> Array:
     """The same numbers in memory of another order: channels fastest, with gaps between all cells, or backwards.
 
-    ``broadcast`` keeps the numbers of the first index of a leading axis alone, and repeats them with a stride of 0.
+    ``cropped`` is a part of a larger array: rows are as they were, with gaps between them. ``broadcast`` keeps the
+    numbers of the first index of a leading axis alone, and repeats them with a stride of 0.
 
     >>> laid_out(np.zeros((2, 3, 4)), "channels_last", 1).strides, laid_out(np.zeros((4,)), "non_contiguous", 1).strides
     ((96, 8, 24), (16,))
     >>> [laid_out(np.zeros((2, 4)), layout, 1).strides for layout in ("reversed", "broadcast")]
     [(-32, -8), (0, 8)]
+    >>> laid_out(np.zeros((2, 4)), "cropped", 1).strides
+    (48, 8)
     """
     no_lead = array.ndim <= rank and layout in ("channels_last", "broadcast")
     if layout == "contiguous" or array.size == 0 or array.ndim == 0 or no_lead:
@@ -228,7 +231,9 @@ def laid_out(array: Array, layout: str, rank: int) -> Array:
     if layout == "channels_last":
         channel = array.ndim - rank - 1
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, channel, -1)), -1, channel)
-    gaps = np.zeros(tuple(2 * n + 1 for n in array.shape), array.dtype)
-    view = gaps[tuple(slice(1, None, 2) for _ in array.shape)]
+    if layout == "cropped":
+        view = np.zeros(tuple(n + 2 for n in array.shape), array.dtype)[(slice(1, -1),) * array.ndim]
+    else:
+        view = np.zeros(tuple(2 * n + 1 for n in array.shape), array.dtype)[(slice(1, None, 2),) * array.ndim]
     view[...] = array
     return view

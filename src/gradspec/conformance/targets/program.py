@@ -189,6 +189,8 @@ def _layout(name: str, layout: str, ndim: int, rank: int) -> str | None:
     if layout == "reversed" and ndim:
         backwards = f"[{', '.join(['::-1'] * ndim)}]"
         return f"{name} = {name}{backwards}.copy(){backwards}  # backwards in memory: strides are negative"
+    if layout == "cropped" and ndim:
+        return f"{name} = np.pad({name}, 1)[{', '.join(['1:-1'] * ndim)}]  # a part of a larger array"
     if layout == "broadcast" and ndim > rank:
         return f"{name} = np.broadcast_to({name}[:1], {name}.shape)  # once in memory: a stride is 0"
     return None

@@ -83,6 +83,8 @@ def _tensor(name: str, array: Array, call: Call, channels_last: bool, device: De
         yield f"{name} = {name}.movedim({-rank - 1}, -1).contiguous().movedim(-1, {-rank - 1})"
     if call.layout == "non_contiguous" and array.ndim:
         yield f"{name} = spread({name})"
+    if call.layout == "cropped" and array.ndim:
+        yield f"{name} = torch.nn.functional.pad({name}, [1, 1] * {array.ndim})[{', '.join(['1:-1'] * array.ndim)}]"
     if channels_last and array.ndim == rank + 2:
         yield f"{name} = {name}.to(memory_format=torch.channels_last{'_3d' * (rank == 3)})"
 

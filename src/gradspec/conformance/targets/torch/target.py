@@ -231,7 +231,7 @@ def _unimplemented(op: str, rank: int, dtype: str, mode: str, device: Device = H
 
 def in_layout(call: Call) -> Call:
     """The numbers in the layout that the call names; PyTorch has no other strides."""
-    layout = call.layout if call.layout in ("channels_last", "non_contiguous") else "contiguous"
+    layout = call.layout if call.layout in ("channels_last", "non_contiguous", "cropped") else "contiguous"
     return call.mapped(lambda array: laid_out(array, layout, call.problem.rank))
 
 
