@@ -205,7 +205,7 @@ def _draw_steps(problem: Problem, rng: np.random.Generator, is_chain: bool) -> t
 
 
 def simpler_cases(case: BoundsCase) -> Iterator[BoundsCase]:
-    """Fewer steps, attributes nearer to their defaults, fewer cells, and plainer numbers."""
+    """Fewer steps, fewer cells, attributes nearer to their defaults, and plainer numbers."""
     for shape, steps in _simpler_steps(case.shape, case.steps):
         with suppress(ShapeError):
             yield replace(case, steps=connect(shape, steps))
@@ -217,6 +217,8 @@ def simpler_cases(case: BoundsCase) -> Iterator[BoundsCase]:
 def _simpler_steps(shape: Shape, steps: tuple[Problem, ...]) -> Iterator[tuple[Shape, tuple[Problem, ...]]]:
     for i in range(len(steps) if len(steps) > 1 else 0):
         yield shape, steps[:i] + steps[i + 1 :]
+    for axis, size in enumerate(shape):
+        yield from (((*shape[:axis], less, *shape[axis + 1 :]), steps) for less in smaller(size, 1))
     for i, step in enumerate(steps):
         if step.signature is None:
             whole = Parts.of(step)
@@ -227,5 +229,3 @@ def _simpler_steps(shape: Shape, steps: tuple[Problem, ...]) -> Iterator[tuple[S
         elif step.op == "linear":
             for outputs in smaller(output_shape(step)[1], 1):
                 yield shape, (*steps[:i], replace(step, shapes=((), (), (outputs,))), *steps[i + 1 :])
-    for axis, size in enumerate(shape):
-        yield from (((*shape[:axis], less, *shape[axis + 1 :]), steps) for less in smaller(size, 1))
