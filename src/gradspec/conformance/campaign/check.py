@@ -254,7 +254,7 @@ class Campaign:
             while not self.ledger.is_full and (not plan.number or self._time_left() > 0) and (batch := plan.next()):
                 self._judge_batch(judge, *batch)
                 if batch[0] == 0:
-                    self._measured(judge.probes(self._probes_for), judge.broken_promises())
+                    self._measured(judge.probes(self._probes_for), judge.missing_errors())
                 self._judging()
         except TargetError as stop:
             if not self.ledger.cases:

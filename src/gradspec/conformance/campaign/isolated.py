@@ -117,12 +117,12 @@ class Isolated(KeptProcess):
         except ProcessLostError as loss:
             return [Probe("probes", "", "", describe(loss), normal=False)]
 
-    def broken_promises(self) -> list[Finding]:
+    def missing_errors(self) -> list[Finding]:
         try:
             with self._in_use:
-                return [decode(Finding, finding, "finding") for finding in self._asked(do="promises")["findings"]]
+                return [decode(Finding, finding, "finding") for finding in self._asked(do="missing_errors")["findings"]]
         except ProcessLostError as loss:
-            lost = Verdict("defect", rule_of(loss), got=describe(loss), expected="the promised error")
+            lost = Verdict("defect", rule_of(loss), got=describe(loss), expected="the documented error")
             return [Finding.of(lost, "", "value")]
 
     def allowing(self, modes: Iterable[str]) -> None:

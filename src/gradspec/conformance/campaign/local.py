@@ -22,8 +22,8 @@ from gradspec.conformance.cases.pooled import PooledStream
 from gradspec.conformance.cases.reference_stream import ReferenceStream
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import Prepared, examine
+from gradspec.conformance.checks.expected_errors import missing_errors
 from gradspec.conformance.checks.probes import probe, rounds_factors
-from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.geometry import on_zeros
@@ -109,10 +109,12 @@ class InProcess:
             return []
         return probe(self.target, seconds, self.clock, windows)
 
-    def broken_promises(self) -> list[Finding]:
-        """Calls for which the target's documentation promises an error, and which gave none."""
-        found = ((p, {"reproducer": p.source, "explanation": p.documented}, v) for p, v in broken(self.target))
-        return [Finding.of(verdict, promise.op, "value", result="", **more) for promise, more, verdict in found]
+    def missing_errors(self) -> list[Finding]:
+        """Calls that must raise by the target's documentation, and do not."""
+        return [
+            Finding.of(verdict, error.op, "value", result="", reproducer=error.source, explanation=error.documented)
+            for error, verdict in missing_errors(self.target)
+        ]
 
     def find_domain(self, seconds: float) -> str:
         """What a kernel takes that declares nothing and raises ``NotImplementedError``; nothing where it takes all."""

@@ -5,7 +5,7 @@ It reads one JSON request per line and answers with JSON lines:
     (greeting)                                  {"versions": {name: version}, "domain"}
     {"do": "device"}                            {"device": what to tell of it}
     {"do": "probes", "seconds"}                 {"probes": [Probe, …]}
-    {"do": "promises"}                          {"findings": [Finding, …]}
+    {"do": "missing_errors"}                    {"findings": [Finding, …]}
     {"do": "domain", "seconds"}                 {"domain"} that was found of a kernel which declares none
     {"do": "plan", "first", "count", "domain"}  {"batches": [[Case, …], …]}
     {"do": "lacking"}                           {"lacking": [[operator, mode], …], "unmet": [kink, …]}
@@ -59,7 +59,7 @@ class TargetWorker:
         actions = (
             self.device,
             self.probes,
-            self.promises,
+            self.missing_errors,
             self.domain,
             self.plan,
             self.lacking,
@@ -84,8 +84,8 @@ class TargetWorker:
     def probes(self, seconds: float) -> Iterator[dict[str, Any]]:
         yield {"probes": list(map(encode, self._judge.probes(seconds)))}
 
-    def promises(self) -> Iterator[dict[str, Any]]:
-        yield {"findings": list(map(encode, self._judge.broken_promises()))}
+    def missing_errors(self) -> Iterator[dict[str, Any]]:
+        yield {"findings": list(map(encode, self._judge.missing_errors()))}
 
     def domain(self, seconds: float) -> Iterator[dict[str, Any]]:
         yield {"domain": self._judge.find_domain(seconds)}
