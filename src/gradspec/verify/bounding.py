@@ -37,8 +37,8 @@ class Bounder:
         makers = {v: node for node in graph.nodes for v in node.outputs}
         moving = varying(graph, self.bounded)
         inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in moving and v.type.is_float)
-        self.inner = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
-        """The operands of what is not affine: tighter bounds of them give tighter lines."""
+        self.pre_activations = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
+        """The operands of nonlinear operators: tighter bounds of them give tighter lines."""
         self.single = _singly_mixed(graph, self.bounded)
         self.runs: dict[Any, Any] = {}
         """What was compiled for this graph, here and elsewhere."""
@@ -50,29 +50,31 @@ class Bounder:
         builder = Builder()
         found = Boxes(self.graph, builder, self.arithmetic)
         enter(found, self.bounded)
-        known = {v: known_ends(found, v) for v in self.inner}
+        known = {v: known_ends(found, v) for v in self.pre_activations}
         found.run(known)
-        ends = [end for v in (*self.inner, *self.graph.outputs) for end in found[v].ends]
+        ends = [end for v in (*self.pre_activations, *self.graph.outputs) for end in found[v].ends]
         return compile(builder.build(ends, allow_unused=True))
 
-    def boxes(self, inputs: Sequence[Array], known: Known) -> tuple[Known, list[Ends]]:
+    def boxes(self, inputs: Sequence[Array], known: IntermediateBounds) -> tuple[IntermediateBounds, list[Ends]]:
         """The boxes of the inner variables and of the outputs."""
         flat = self._boxes(*inputs, *known.flat())
         pairs = list(zip(flat[::2], flat[1::2], strict=True))
-        inner = Known(dict(zip(self.inner, pairs, strict=False)))
-        return inner, pairs[len(self.inner) :]
+        inner = IntermediateBounds(dict(zip(self.pre_activations, pairs, strict=False)))
+        return inner, pairs[len(self.pre_activations) :]
 
-    def unknown(self) -> Known:
+    def unknown(self) -> IntermediateBounds:
         """Nothing but that numbers are not NaN."""
         dtype = self.arithmetic.dtype.numpy
-        return Known({v: (np.full(v.shape, -np.inf, dtype), np.full(v.shape, np.inf, dtype)) for v in self.inner})
+        return IntermediateBounds(
+            {v: (np.full(v.shape, -np.inf, dtype), np.full(v.shape, np.inf, dtype)) for v in self.pre_activations}
+        )
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def _lines(self, target: Var) -> tuple[Callable[..., Any], Graph]:
         """What all rows of a target share, compiled, and the graph of one row."""
         if target not in self.runs:
-            whole = lines(self.graph, self.arithmetic, self.bounded, target, self.inner).simplify()
+            whole = lines(self.graph, self.arithmetic, self.bounded, target, self.pre_activations).simplify()
             coefficients = whole.inputs[-1]
             early, late = split(whole, [coefficients])
             self.runs[target] = compile(early), late
@@ -85,7 +87,7 @@ class Bounder:
             self.runs[target, count] = compile(late.batch(count, axes).simplify())
         return self.runs[target, count]  # type: ignore[no-any-return]
 
-    def lower(self, inputs: Sequence[Array], known: Known, target: Var, rows: Array) -> Array:
+    def lower(self, inputs: Sequence[Array], known: IntermediateBounds, target: Var, rows: Array) -> Array:
         """A lower bound of each of ``rows``, linear functions of ``target``, over the box."""
         early, _ = self._lines(target)
         middle = early(*inputs, *known.flat())
@@ -112,16 +114,18 @@ class Bounder:
         for first in range(0, len(rows), self._most_rows):
             yield rows[first : first + self._most_rows]
 
-    def tightened(self, inputs: Sequence[Array], known: Known) -> Known:
+    def tightened(self, inputs: Sequence[Array], known: IntermediateBounds) -> IntermediateBounds:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
-        for var in self.inner:
+        for var in self.pre_activations:
             if var not in self.single:
                 boxes, _ = self.boxes(inputs, known)
                 undecided = self.undecided(var, *boxes[var])
                 known = known.with_(var, self.tighter(inputs, known, var, boxes[var], undecided))
         return known
 
-    def tighter(self, inputs: Sequence[Array], known: Known, var: Var, ends: Ends, where: Any = True) -> Ends:
+    def tighter(
+        self, inputs: Sequence[Array], known: IntermediateBounds, var: Var, ends: Ends, where: Any = True
+    ) -> Ends:
         """The bounds of a variable by lines, in the cells asked for and where they are better than ``ends``."""
         low, high = (end.copy() for end in ends)
         cells = np.flatnonzero(np.broadcast_to(where, var.shape))
@@ -140,7 +144,7 @@ class Bounder:
         """What bounds cells of a variable by their receptive fields, where these are small."""
         if ("patches", var) not in self.runs:
             made = (
-                (rank, patched_lines(self.graph, self.arithmetic, self.bounded, var, self.inner, rank))
+                (rank, patched_lines(self.graph, self.arithmetic, self.bounded, var, self.pre_activations, rank))
                 for rank in range(var.ndim - 1, 0, -1)
             )
             dtype = self.arithmetic.dtype.numpy
@@ -192,8 +196,8 @@ class Patches:
 
 
 @dataclass(frozen=True)
-class Known:
-    """Bounds of the inner variables."""
+class IntermediateBounds:
+    """Lower and upper bounds of the pre-activations."""
 
     ends: Mapping[Var, Ends]
 
@@ -203,8 +207,8 @@ class Known:
     def flat(self) -> list[Array]:
         return [end for pair in self.ends.values() for end in pair]
 
-    def with_(self, var: Var, ends: Ends) -> Known:
-        return Known({**self.ends, var: ends})
+    def with_(self, var: Var, ends: Ends) -> IntermediateBounds:
+        return IntermediateBounds({**self.ends, var: ends})
 
 
 def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:

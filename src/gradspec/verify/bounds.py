@@ -15,7 +15,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import DTypeError, ShapeError
-from gradspec.verify.bounding import Bounder, Ends, Known
+from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds
 from gradspec.verify.slopes import FreeLines
 
 METHODS = ("boxes", "crown", "alpha")
@@ -149,7 +149,7 @@ def _by_free_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None, 
 
 
 def _improved(
-    found: Bounder, inputs: Sequence[Array], boxes: Known, target: Var, rows: Array, advance: Advance
+    found: Bounder, inputs: Sequence[Array], boxes: IntermediateBounds, target: Var, rows: Array, advance: Advance
 ) -> Ends:
     """Both bounds of each row, by slopes of its own that are improved for it."""
     stacked, known = [a[None] for a in inputs], [a[None] for a in boxes.flat()]

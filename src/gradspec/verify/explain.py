@@ -13,7 +13,7 @@ from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.answers import names
-from gradspec.verify.bounding import Bounder, Ends, Known
+from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds
 from gradspec.verify.bounds import bounder, boxed_inputs, functions_of
 from gradspec.verify.property import Inequality, Property, PropertyCase
 from gradspec.verify.prove import flattened, goal_of
@@ -72,11 +72,11 @@ def explain(graph: Graph, lower: Any, upper: Any, row: Any, *others: Any, kernel
     return _explained(found, inputs, found.tightened(inputs, found.unknown()), functions_of(graph, found, row[None])[0])
 
 
-def _explained(found: Bounder, inputs: list[Array], known: Known, row: Array) -> BoundExplanation:
+def _explained(found: Bounder, inputs: list[Array], known: IntermediateBounds, row: Array) -> BoundExplanation:
     """By the bounds that are known of inner variables."""
     first, _ = found.boxes(inputs, found.unknown())
     better, _ = found.boxes(inputs, known)
-    layers = tuple(_layer(found, var, first[var], better[var]) for var in found.inner)
+    layers = tuple(_layer(found, var, first[var], better[var]) for var in found.pre_activations)
     bound, *slopes = _steep(found)(*inputs, *known.flat(), row)
     moving = range(sum(found.bounded))
     radii = [inputs[2 * i + 1] / 2 - inputs[2 * i] / 2 for i in moving]
@@ -87,7 +87,7 @@ def _steep(found: Bounder) -> Any:
     """The bound of one row, and its slopes in the inputs."""
     if "steep" not in found.runs:
         (output,) = found.graph.outputs
-        graph = lines(found.graph, found.arithmetic, found.bounded, output, found.inner, slopes=True)
+        graph = lines(found.graph, found.arithmetic, found.bounded, output, found.pre_activations, slopes=True)
         found.runs["steep"] = compile(graph.simplify())
     return found.runs["steep"]
 

@@ -32,8 +32,8 @@ from gradspec.verify.branching import (
     InputSplitting,
     ProofGoal,
     Queue,
-    Side,
     SignSplitting,
+    SplitConstraint,
     halves,
 )
 from gradspec.verify.certificate import (
@@ -237,10 +237,14 @@ class _Search:
         moving = sum(int(np.sum(high > low)) for low, high in zip(inputs[::2], inputs[1::2], strict=True))
         goal = goal_of(found, inputs, case.unsafe, graph)
         self._check_time()
-        search = self._by_inputs if moving <= FEW_INPUTS and InputSplitting.fits(found) else self._by_signs
+        search = (
+            self._branch_on_inputs
+            if moving <= FEW_INPUTS and InputSplitting.fits(found)
+            else self._branch_on_activations
+        )
         return search(found, goal, inputs, case, property)  # type: ignore[no-any-return]
 
-    def _by_inputs(
+    def _branch_on_inputs(
         self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
         splitting = InputSplitting(bounder, goal, ())
@@ -278,7 +282,7 @@ class _Search:
                 return tuple(point)
         return None
 
-    def _by_signs(
+    def _branch_on_activations(
         self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
         known = bounder.tightened(inputs, bounder.unknown())
@@ -302,7 +306,7 @@ class _Search:
 
     def _split_signs(self, splitting: SignSplitting, tree: Tree) -> Any:
         queue, proved, least = Queue(), 0, np.inf
-        numbers, parts = [0], list[tuple[Side, ...]]([()])
+        numbers, parts = [0], list[tuple[SplitConstraint, ...]]([()])
         while True:
             self._check_time()
             margins, sides, leaf = splitting.bounded(parts, STEPS)

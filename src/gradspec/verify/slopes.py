@@ -16,7 +16,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
-from gradspec.verify.bounding import Bounder, Known
+from gradspec.verify.bounding import Bounder, IntermediateBounds
 
 STEP, DECAY, SLOPE_MEMORY, SIZE_MEMORY = 0.25, 0.97, 0.9, 0.999
 """Adam's: the first step, by how much steps shrink, and how long gradients and their sizes are remembered."""
@@ -42,10 +42,10 @@ class FreeLines:
     def __init__(self, bounder: Bounder, target: Var, rows: Array) -> None:
         self.bounder, self.target, self.rows = bounder, target, rows
         self.shared = [node for node in bounder.relaxed if node.op.kinks is not None]
-        self.multiplied = [v for v in bounder.inner if any(v in node.inputs for node in self.shared)]
+        self.multiplied = [v for v in bounder.pre_activations if any(v in node.inputs for node in self.shared)]
         self._runs = bounder.runs
 
-    def first(self, boxes: Known) -> Free:
+    def first(self, boxes: IntermediateBounds) -> Free:
         """The usual slopes, from boxes of one domain, and multipliers of 0."""
         shape, dtype = (1, len(self.rows)), self.bounder.arithmetic.dtype.numpy
         shares = []
@@ -56,14 +56,16 @@ class FreeLines:
 
     def _whole(self) -> Graph:
         b = self.bounder
-        return lines(b.graph, b.arithmetic, b.bounded, self.target, b.inner, self.shared, self.multiplied).simplify()
+        return lines(
+            b.graph, b.arithmetic, b.bounded, self.target, b.pre_activations, self.shared, self.multiplied
+        ).simplify()
 
     def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
         """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
         key = (self.target, len(self.rows), domains, gradient)
         if key not in self._runs:
             boxes = 2 * sum(self.bounder.bounded) + sum(not b for b in self.bounder.bounded)
-            fixed, free = boxes + 2 * len(self.bounder.inner), len(self.shared) + len(self.multiplied)
+            fixed, free = boxes + 2 * len(self.bounder.pre_activations), len(self.shared) + len(self.multiplied)
             wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed + 1, fixed + 1 + free)}[gradient]
             graph = self._whole().batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free)])
             graph = graph.vjp(tuple(wrt)) if gradient else graph
