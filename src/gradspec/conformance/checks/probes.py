@@ -35,7 +35,7 @@ SLOW = 0.02
 
 def probe(
     target: Target,
-    seconds: float = 20.0,
+    seconds: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
     selection: Selection = EVERYTHING,
 ) -> list[Probe]:

@@ -99,7 +99,7 @@ class _Campaign:
         alike = self.alike[method, defect.rule, defect.result, truth.case.ops, truth.case.features]
         if len(alike) < SHRUNK_OF_EACH:
             now = time.monotonic()
-            deadline = now + min(5.0, max(0.5, (self.limit - (now - self.start)) / 4))
+            deadline = now + max(0.5, (self.limit - (now - self.start)) / 4)
             alike.append(shrink(self.target, truth.case, defect, deadline))
             self._keep(*alike[-1])
         else:
