@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -228,8 +229,8 @@ def test_findings_have_their_own_links_and_the_facts_that_filters_need():
     assert [article["id"] for article in articles] == [f"finding-{i}" for i in range(1, len(articles) + 1)]
     for article, finding in zip(articles, whole_run().findings, strict=True):
         assert article["data-kind"] == finding.kind
-        assert article["data-features"].split() == list(finding.causes or (PLAIN,))
-        assert article["data-places"].split(";")[0] == f"{finding.op} {finding.mode} {finding.dtype}"
+        assert json.loads(article["data-features"]) == list(finding.causes or (PLAIN,))
+        assert json.loads(article["data-places"])[0] == [finding.op, finding.mode, finding.dtype]
 
 
 def test_without_a_script_all_is_there_and_no_control_is_dead():

@@ -12,7 +12,9 @@ from click.testing import CliRunner
 from gradspec.cli import main
 from gradspec.conformance.command import exit_code
 from gradspec.conformance.model.codec import decode
+from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.report.html import page
 from gradspec.conformance.targets.program import scope_of
 from gradspec.verify.judge.cases import BOXES, BoundsCase, box_of, cases, connect
 from gradspec.verify.judge.judging import AS_ROUNDING, RULES, Truth
@@ -83,6 +85,14 @@ def test_a_planted_mistake_is_found(name):
     assert decode(BoundsCase, smallest.case).cells <= 12
     assert needed is None or all(needed in finding.causes for finding in wrong)
     assert "right: " in smallest.reproducer
+
+
+def test_the_page_shows_what_a_finding_needs_and_speaks_of_no_regime():
+    run = check_bounds(PlainIntervals(MISTAKES["dilation ignored"][0]), cases=10, seed=1, ops=["max_pool"], ranks=[1])
+    text = page(run)
+    assert 'data-op="boxes any" data-mode="value" data-feature="dilation"' in text
+    assert "regime" not in text
+    assert ">kink<" not in text
 
 
 def test_rounding_left_out_is_found_and_called_so():
@@ -172,3 +182,9 @@ def test_auto_lirpa_loses_roundings():
     pytest.importorskip("auto_LiRPA")
     run = check_bounds("auto_lirpa", cases=6, seed=0, ops=["conv"], ranks=[2])
     assert any(finding.result == AS_ROUNDING for finding in run.findings)
+
+
+def test_what_a_case_needs_is_read_off_every_step():
+    conv = Problem("conv", 1, ((1, 1, 4), (1, 1, 3), None), {"padding": ((1, 1),)})
+    pool = Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,), "padding": ((0, 0),), "stride": (1,)})
+    assert BoundsCase("", connect((1, 1, 4), (conv, pool)), "wide", "full", 0).needs == ("padding", "stride")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,8 +28,8 @@ def article(number: int, finding: Finding, opened: bool) -> Markup:
         id=name,
         class_=f"finding {finding.kind}",
         data_kind=finding.kind,
-        data_features=" ".join(finding.causes or (PLAIN,)),
-        data_places=";".join(" ".join(place) for place in places(finding)),
+        data_features=json.dumps(finding.causes or [PLAIN]),
+        data_places=json.dumps(places(finding)),
     )
 
 

@@ -27,6 +27,15 @@ OPEN = 20
 """Findings that are shown unfolded."""
 FEW = 4
 """Findings that nobody needs to choose among."""
+REGIMES = (
+    "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
+    "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
+    "In rounding, any order of summation is allowed, and the certified tolerance bounds the result."
+)
+REFERENCE_REGIMES = (
+    "Cases of a reference have small whole numbers, on which nothing rounds and equality is demanded, and others, "
+    "on which the enclosure of its graph bounds the result. A cell is weak if that is too wide to say much."
+)
 
 
 def page(run: Run, failing: Collection[str] = FAILING) -> str:
@@ -126,7 +135,6 @@ def _bar(counts: dict[str, int]) -> Markup:
 
 def _probes(run: Run) -> Markup:
     unusual = sum(not probe.normal for probe in run.probes)
-    said = f"{unusual:,} of them unusual" if unusual else "all as a correct kernel of full precision would give them"
     rows = (
         element(
             "tr",
@@ -134,15 +142,15 @@ def _probes(run: Run) -> Markup:
             element("td", element("code", probe.op)),
             element("td", element("code", probe.dtype)),
             element("td", probe.result),
-            element("td", "as assumed" if probe.normal else "! unusual"),
+            element("td", "" if probe.normal else "! unusual"),
             class_=None if probe.normal else "unusual",
         )
         for probe in run.probes
     )
     head = (element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", ""))
     measured = table(head, rows)
-    intro = "Measured beside the cases, to know what the certified tolerance may take for granted: "
-    return joined(element("p", f"{intro}{len(run.probes):,} results, {said}."), scroller(measured, "Probes"))
+    number = f"{len(run.probes):,} results, {unusual or 'none'} of them other than the certified tolerance assumes"
+    return joined(element("p", f"Measured beside the cases: {number}."), scroller(measured, "Probes"))
 
 
 # --- findings --------------------------------------------------------------------------------------------------------
@@ -205,16 +213,10 @@ def _reading(run: Run) -> Markup:
         element("div", element("dt", _symbol(name), " ", kind.one, class_=f"chip {name}"), element("dd", kind.meaning))
         for name, kind in KIND_WORDS.items()
     )
-    words = (term(name, meaning) for name, meaning in columns_of(run).items())
-    features = element("dl", *words, class_="words features")
-    regimes = (
-        "Cases of a reference have small whole numbers, on which nothing rounds and equality is demanded, and others, "
-        "on which the enclosure of its graph bounds the result. A cell is weak if that is too wide to say much."
-        if all(op not in INPUTS for op, *_ in run.tally.grid)
-        else "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
-        "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
-        "In rounding, any order of summation is allowed, and the certified tolerance bounds the result."
-    )
+    columns = columns_of(run)
+    features = element("dl", *(term(name, meaning) for name, meaning in columns.items()), class_="words features")
+    of_references = REFERENCE_REGIMES if "kink" in columns else ""
+    regimes = REGIMES if any(op in INPUTS for op, *_ in run.tally.grid) else of_references
     more = element("details", element("summary", "What the features mean"), features)
     return joined(element("p", regimes), element("dl", *kinds, class_="words"), more)
 

@@ -69,10 +69,16 @@ def _legend() -> Markup:
 
 
 def columns_of(run: Run) -> dict[str, str]:
-    """The features that cases of this run could have."""
-    met = {op for op, *_ in run.tally.grid}
-    found = COLUMNS if met & {*INPUTS} else {PLAIN: COLUMNS[PLAIN]}
-    return {**found, **REFERENCE_FEATURES} if met - {*INPUTS} else found
+    """The features that cases of this run could have, and what else findings of bounds need."""
+    ops, met = ({place[i] for place in run.tally.grid} for i in (0, 2))
+    has_windows = bool(ops & {*INPUTS} or met & {*FEATURES} - {*REFERENCE_FEATURES})
+    has_references = bool(met & {*REFERENCE_FEATURES} - {*FEATURES}) or not has_windows
+    features = {
+        **(COLUMNS if has_windows else {PLAIN: COLUMNS[PLAIN]}),
+        **(REFERENCE_FEATURES if has_references else {}),
+    }
+    needed = (name for finding in run.findings for name in finding.causes if name not in features)
+    return {**features, **dict.fromkeys(needed, "an attribute that is not at its default, or a kind of invalid box")}
 
 
 def _head(columns: Mapping[str, str]) -> Markup:

@@ -35,8 +35,8 @@ KIND_WORDS: dict[str, KindWords] = {
         "✗",
         "defect",
         "defects",
-        "No correct kernel gives this result: it breaks a rule of the specification, and no convention that the target "
-        "documents or keeps consistently explains it.",
+        "The result breaks the rule that is stated with it, and no convention that the target documents or keeps "
+        "consistently explains it.",
     ),
     "convention": KindWords(
         "≈",
@@ -64,7 +64,7 @@ KIND_WORDS: dict[str, KindWords] = {
         "not offered",
         "The target documents no such operator, rank, mode, dtype or attribute. Nothing is held against it.",
     ),
-    "pass": KindWords("✓", "pass", "passes", "Every result of the case is one that a correct kernel may give."),
+    "pass": KindWords("✓", "pass", "passes", "No result of the case breaks a rule."),
 }
 MODE_WORDS = {"value": "value", "jvp": "JVP", "vjp": "VJP", "second": "second order"}
 

@@ -77,9 +77,13 @@ class BoundsCase:
     @property
     def needs(self) -> tuple[str, ...]:
         """The attributes that differ from their defaults: of a shrunk case, those that matter."""
-        attributes = {name: step for step in self.operators for name in step.attributes}
-        optional = {name: step for name, step in attributes.items() if known(step.op)[name] is not Parameter.empty}
-        return tuple(n for n, step in optional.items() if not is_usual(step.op, step.rank, step.attributes, n))
+        changed = (
+            name
+            for step in self.operators
+            for name in step.attributes
+            if known(step.op)[name] is not Parameter.empty and not is_usual(step.op, step.rank, step.attributes, name)
+        )
+        return tuple(dict.fromkeys(changed))
 
     @property
     def operators(self) -> list[Problem]:
