@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradspec as gs
-from gradspec.verify.property import Conjunction, Inequality, InputBox, Property
-from gradspec.verify.rationals import rounded_down, rounded_up
+from gradspec.verify.property import Conjunction, Inequality, InputBox, Property, rounded_down, rounded_up
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 EDGES = [

@@ -224,6 +224,12 @@ def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
     return set(sums)
 
 
+def unflatten(flat: Array, variables: Sequence[Var]) -> list[Array]:
+    """The arrays of variables, which the last axis has one after the other."""
+    parts = np.split(flat, np.cumsum([v.type.size for v in variables])[:-1], axis=-1)
+    return [part.reshape(*flat.shape[:-1], *v.shape) for part, v in zip(parts, variables, strict=True)]
+
+
 def _units(cells: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     rows = np.zeros((len(cells), prod(shape)), dtype)
     rows[np.arange(len(cells)), cells] = 1

@@ -18,7 +18,7 @@ import numpy as np
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
-from gradspec.verify.bounding import Bounder, IntermediateBounds
+from gradspec.verify.bounding import Bounder, IntermediateBounds, unflatten
 from gradspec.verify.certificate import Leaf, Tree, node_numbers
 from gradspec.verify.slopes import Free, FreeLines
 
@@ -105,10 +105,9 @@ class InputPart:
 class InputSplitting:
     """Bounds of many boxes of inputs at once, inner variables included."""
 
-    def __init__(self, bounder: Bounder, goal: ProofGoal, others: Sequence[Array]) -> None:
-        self._bounder, self._goal, self._others = bounder, goal, others
+    def __init__(self, bounder: Bounder, goal: ProofGoal) -> None:
+        self._bounder, self._goal = bounder, goal
         self._targets = [v for v in bounder.pre_activations if v not in bounder.single]
-        self._shapes = [v.shape for v, has in zip(bounder.graph.inputs, bounder.bounded, strict=True) if has]
 
     @staticmethod
     def fits(bounder: Bounder) -> bool:
@@ -119,7 +118,9 @@ class InputSplitting:
     def bounded(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
         """The margin of each part, and the axis along which to split it."""
         padded = [*parts, *[parts[-1]] * (TOGETHER - len(parts))]
-        inputs = self._inputs(padded)
+        lows, highs = (np.stack([getattr(part, name) for part in padded]) for name in ("lower", "upper"))
+        pairs = zip(*(unflatten(flat, self._bounder.graph.inputs) for flat in (lows, highs)), strict=True)
+        inputs = [end for pair in pairs for end in pair]
         known = {v: [np.full((TOGETHER, *v.shape), end, self._dtype) for end in (-np.inf, np.inf)] for v in self._inner}
         for var in self._targets:
             ends = self._run(var)(*inputs, *(end for pair in known.values() for end in pair))
@@ -129,9 +130,8 @@ class InputSplitting:
         lower, *slopes = self._run(output)(*inputs, *(end for pair in known.values() for end in pair))
         margins = self._goal.margins(lower)
         reach = [np.abs(s).reshape(TOGETHER, len(self._goal.rows), -1).sum(axis=1) for s in slopes]
-        widths = np.stack([part.upper - part.lower for part in padded])
         with np.errstate(over="ignore", invalid="ignore"):
-            gains = np.nan_to_num(np.concatenate(reach, axis=1) * widths, nan=np.inf)
+            gains = np.nan_to_num(np.concatenate(reach, axis=1) * (highs - lows), nan=np.inf)
         axes = np.argmax(gains, axis=1)
         return margins[: len(parts)], axes[: len(parts)]
 
@@ -142,15 +142,6 @@ class InputSplitting:
     @property
     def _inner(self) -> Sequence[Var]:
         return self._bounder.pre_activations
-
-    def _inputs(self, parts: Sequence[InputPart]) -> list[Array]:
-        found, begun = [], 0
-        for shape in self._shapes:
-            size = int(np.prod(shape))
-            ends = ([p.lower for p in parts], [p.upper for p in parts])
-            found += [np.stack([e[begun : begun + size].reshape(shape) for e in end]) for end in ends]
-            begun += size
-        return found + [np.broadcast_to(a, (len(parts), *a.shape)) for a in self._others]
 
     def _run(self, target: Var) -> Callable[..., Any]:
         b, last = self._bounder, target is self._bounder.graph.outputs[0]

@@ -13,7 +13,7 @@ from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.answers import names
-from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds
+from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
 from gradspec.verify.bounds import bounder, boxed_inputs, functions_of
 from gradspec.verify.property import Inequality, Property, PropertyCase
 from gradspec.verify.prove import flattened, goal_of
@@ -128,10 +128,8 @@ def views(graph: Graph, property: Property, kernels: str) -> Iterator[RootView]:
 def _view(graph: Graph, property: Property, case: PropertyCase, kernels: str, number: int) -> RootView:
     flat = flattened(graph, any(conjunction.names_inputs for conjunction in case.unsafe))
     found = bounder(flat, len(flat.inputs), kernels)
-    cuts = np.cumsum([v.type.size for v in graph.inputs])[:-1]
-    low, high = (np.split(end, cuts) for end in case.box.outer(graph.inputs[0].dtype.numpy))
-    pairs = zip(graph.inputs, low, high, strict=True)
-    inputs = [end.reshape(v.shape) for v, *ends in pairs for end in ends]
+    ends = (unflatten(end, graph.inputs) for end in case.box.outer(graph.inputs[0].dtype.numpy))
+    inputs = [end for pair in zip(*ends, strict=True) for end in pair]
     goal = goal_of(found, inputs, case.unsafe, flat)
     known = found.tightened(inputs, found.unknown())
     above = found.lower(inputs, known, flat.outputs[0], goal.rows).astype(np.float64) - goal.least

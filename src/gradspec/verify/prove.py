@@ -23,7 +23,7 @@ from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.transforms.copy import inline
 from gradspec.transforms.trace import trace
 from gradspec.verify.attack import Attack
-from gradspec.verify.bounding import Bounder
+from gradspec.verify.bounding import Bounder, unflatten
 from gradspec.verify.bounds import bounder, require_kernels
 from gradspec.verify.branching import (
     MOST_PARTS,
@@ -247,7 +247,7 @@ class _Search:
     def _branch_on_inputs(
         self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
-        splitting = InputSplitting(bounder, goal, ())
+        splitting = InputSplitting(bounder, goal)
         queue, proved, least, tree = Queue(), 0, np.inf, Tree()
         lower, upper = (np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1))
         parts = [InputPart(lower, upper)]
@@ -273,13 +273,12 @@ class _Search:
 
     def _centres(self, parts: Sequence[InputPart], property: Property) -> tuple[Array, ...] | None:
         """A witness among the middles of parts."""
+        inputs = self._graph.inputs
         for part in parts:
-            middle, begun, point = (part.lower / 2 + part.upper / 2), 0, []
-            for var in self._graph.inputs:
-                point.append(middle[begun : begun + var.type.size].reshape(var.shape).astype(var.dtype.numpy))
-                begun += var.type.size
+            arrays = unflatten(part.lower / 2 + part.upper / 2, inputs)
+            point = tuple(array.astype(v.dtype.numpy) for array, v in zip(arrays, inputs, strict=True))
             if self._is_witness(point, property):
-                return tuple(point)
+                return point
         return None
 
     def _branch_on_activations(
@@ -347,12 +346,9 @@ class _Search:
         return [(np.minimum(low, high), high) for low, high in self._shaped(case.box.inner)]
 
     def _shaped(self, ends: Callable[[Any], tuple[Array, Array]]) -> list[tuple[Array, Array]]:
-        found, begun = [], 0
-        for var in self._graph.inputs:
-            low, high = (end[begun : begun + var.type.size].reshape(var.shape) for end in ends(var.dtype.numpy))
-            found.append((low, high))
-            begun += var.type.size
-        return found
+        inputs = self._graph.inputs
+        boxes = ((unflatten(end, inputs) for end in ends(v.dtype.numpy)) for v in inputs)
+        return [(low[i], high[i]) for i, (low, high) in enumerate(boxes)]
 
 
 class _Flat:
@@ -401,11 +397,7 @@ def goal_of(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunct
 
 def _exactly(graph: Graph, x: Sequence[Fraction]) -> list[Any]:
     """What the specification gives: in rationals, or in balls where the graph leaves them."""
-    arrays, begun = [], 0
-    for var in graph.inputs:
-        cells = np.array(x[begun : begun + var.type.size], object)
-        arrays.append(cells.reshape(var.shape))
-        begun += var.type.size
+    arrays = unflatten(np.array(x, object), graph.inputs)
     try:
         values = evaluate(graph, *arrays, domain=exact)
     except UnsupportedError:

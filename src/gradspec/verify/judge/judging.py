@@ -28,7 +28,7 @@ from gradspec.runtime.evaluate import evaluate
 from gradspec.transforms.functions import vjp
 from gradspec.verify.judge.cases import BoundsCase, Ends, box_of, weights_of
 from gradspec.verify.judge.targets import MODULES, BoundsTarget, network
-from gradspec.verify.rationals import rounded_down, rounded_up
+from gradspec.verify.property import rounded_down, rounded_up
 
 RULES = {
     "exact": "bounds contain the exact value at every point of the box",
