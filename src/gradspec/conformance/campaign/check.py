@@ -19,7 +19,7 @@ from gradspec.conformance.campaign.drive import BatchPlan, Drive
 from gradspec.conformance.campaign.findings import A_CAUSE, found, found_by, worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import InProcess, deadly
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.request import (
     CampaignBudget,
     Progress,
@@ -196,7 +196,7 @@ class Campaign:
                 self._find_domain(planner, planner.domain)
                 plan.is_ready()
                 wait(others, return_when=FIRST_COMPLETED)
-                self._begin(versions, planner.device)
+                self._begin(versions, planner.describe_device())
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 ends = (executor or here, here, plan, self.ledger, self._time_left)
                 self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
@@ -235,7 +235,7 @@ class Campaign:
                 self._allow_what_is_in_force(planner, judge)
                 self._find_domain(planner, judge.domain)
                 plan.is_ready()
-                self._begin(versions, judge.device)
+                self._begin(versions, judge.describe_device())
                 self._judge_all(judge, plan)
                 self._take_coverage(planner)
             except KeyboardInterrupt:
@@ -270,7 +270,7 @@ class Campaign:
                 if self._time_left() <= 0:
                     break
         except PoisonedError as lost:  # in this process
-            done.append(deadly(cases[len(done)], "poisoned", str(lost)))
+            done.append(InProcess.crash_result(cases[len(done)], "poisoned", str(lost)))
             raise TargetError(f"the device is lost to this process: {lost}; no more cases were tried") from None
         finally:
             self.ledger.take(Batch(number, tuple(done)))
