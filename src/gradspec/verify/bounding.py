@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -93,8 +93,10 @@ class Bounder:
         middle = early(*inputs, *known.flat())
         middle = middle if isinstance(middle, tuple) else (middle,)
         results = []
-        for part in self._parts(rows):
-            padded = np.zeros((_padded(len(part), self._most_rows), *part.shape[1:]), part.dtype)
+        for first in range(0, len(rows), self._most_rows):
+            part = rows[first : first + self._most_rows]
+            size = next((n for n in (16, 64) if len(part) <= n), self._most_rows)  # so that few graphs are compiled
+            padded = np.zeros((size, *part.shape[1:]), part.dtype)
             padded[: len(part)] = part
             results.append(self._rows(target, len(padded))(*middle, padded)[: len(part)])
         return np.concatenate(results) if results else np.zeros(0, self.arithmetic.dtype.numpy)
@@ -110,17 +112,14 @@ class Bounder:
         computed = (v for node in self.graph.nodes for v in node.outputs)
         return int(max(v.type.size for v in (*self.graph.inputs, *computed)))
 
-    def _parts(self, rows: Array) -> Iterator[Array]:
-        for first in range(0, len(rows), self._most_rows):
-            yield rows[first : first + self._most_rows]
-
     def tightened(self, inputs: Sequence[Array], known: IntermediateBounds) -> IntermediateBounds:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
         for var in self.pre_activations:
             if var not in self.single:
                 boxes, _ = self.boxes(inputs, known)
                 undecided = self.undecided(var, *boxes[var])
-                known = known.with_(var, self.tighter(inputs, known, var, boxes[var], undecided))
+                tighter = self.tighter(inputs, known, var, boxes[var], undecided)
+                known = IntermediateBounds({**known.ends, var: tighter})
         return known
 
     def tighter(
@@ -135,7 +134,8 @@ class Bounder:
         if patches is not None and patches.pay(cells):
             below, above = patches.bounds([*inputs, *known.flat()], cells)
         else:
-            rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
+            rows = np.zeros((len(cells), *var.shape), self.arithmetic.dtype.numpy)
+            rows.reshape(len(cells), -1)[np.arange(len(cells)), cells] = 1
             below, above = (sign * self.lower(inputs, known, var, sign * rows) for sign in (1, -1))
         low.flat[cells], high.flat[cells] = np.fmax(low.flat[cells], below), np.fmin(high.flat[cells], above)
         return low, high
@@ -207,9 +207,6 @@ class IntermediateBounds:
     def flat(self) -> list[Array]:
         return [end for pair in self.ends.values() for end in pair]
 
-    def with_(self, var: Var, ends: Ends) -> IntermediateBounds:
-        return IntermediateBounds({**self.ends, var: ends})
-
 
 def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
     """Variables of which every cell is one sum over an input, moved about: their boxes are as tight as lines."""
@@ -228,14 +225,3 @@ def unflatten(flat: Array, variables: Sequence[Var]) -> list[Array]:
     """The arrays of variables, which the last axis has one after the other."""
     parts = np.split(flat, np.cumsum([v.type.size for v in variables])[:-1], axis=-1)
     return [part.reshape(*flat.shape[:-1], *v.shape) for part, v in zip(parts, variables, strict=True)]
-
-
-def _units(cells: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    rows = np.zeros((len(cells), prod(shape)), dtype)
-    rows[np.arange(len(cells)), cells] = 1
-    return rows.reshape(len(cells), *shape)
-
-
-def _padded(count: int, most: int) -> int:
-    """One of few numbers of rows, so that few graphs are compiled."""
-    return next((size for size in (16, 64, most) if count <= size), most)

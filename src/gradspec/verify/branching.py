@@ -145,7 +145,8 @@ class InputSplitting:
 
     def _run(self, target: Var) -> Callable[..., Any]:
         b, last = self._bounder, target is self._bounder.graph.outputs[0]
-        rows = self._goal.rows if last else _both_signs(target, self._dtype)
+        unit = np.eye(target.type.size, dtype=self._dtype).reshape(-1, *target.shape)
+        rows = self._goal.rows if last else np.concatenate([unit, -unit])
         key = ("boxes of inputs", target, len(rows))
         if key not in b.runs:
             graph = lines(b.graph, b.arithmetic, b.bounded, target, b.pre_activations, slopes=last).simplify()
@@ -154,11 +155,6 @@ class InputSplitting:
             b.runs[key] = compile(by_row.batch(TOGETHER, [*[0] * fixed, None]).simplify())
         run = b.runs[key]
         return lambda *inputs: run(*inputs, rows)
-
-
-def _both_signs(target: Var, dtype: Any) -> Array:
-    unit = np.eye(target.type.size, dtype=dtype)
-    return np.concatenate([unit, -unit]).reshape(-1, *target.shape)
 
 
 def halves(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:

@@ -87,7 +87,7 @@ def campaign(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
-    listed = [_limited(instance, timeout) for instance in _listed(instances)]
+    listed = [i if timeout is None else replace(i, seconds=timeout) for i in _listed(instances)]
     return VerifyCampaign(listed, kernels, seed, output, progress or (lambda _: None)).run(executor, jobs)
 
 
@@ -197,10 +197,6 @@ def _listed(instances: Any) -> list[Instance]:
         return in_folder(Path(instances)) if os.path.isdir(instances) else read_instances(instances)
     given = (i if isinstance(i, Instance) else Instance(Path(i[0]), Path(i[1]), SECONDS) for i in instances)
     return list(given)
-
-
-def _limited(instance: Instance, timeout: float | None) -> Instance:
-    return instance if timeout is None else replace(instance, seconds=timeout)
 
 
 def in_folder(folder: Path) -> list[Instance]:

@@ -286,7 +286,8 @@ class CheckedNetwork:
             some = cells[begun : begun + most]
             rows = np.zeros((2 * len(some), var.type.size))
             rows[np.arange(len(some)), some], rows[np.arange(len(some), 2 * len(some)), some] = 1.0, -1.0
-            lower = self.lower(found, [(var, _spread(rows.reshape(-1, *var.shape), count))], {}, {})
+            shape = (count, len(rows), *var.shape)
+            lower = self.lower(found, [(var, np.broadcast_to(rows.reshape(shape[1:]), shape))], {}, {})
             low[:, some] = np.maximum(low[:, some], lower[:, : len(some)])
             high[:, some] = np.minimum(high[:, some], -lower[:, len(some) :])
         return low.reshape(box.low.shape), high.reshape(box.low.shape)
@@ -347,7 +348,3 @@ def _by_rows(pull: Callable[[Array], Array], coefficients: Array) -> Array:
     count, rows = coefficients.shape[:2]
     found = pull(coefficients.reshape(count * rows, *coefficients.shape[2:]))
     return found.reshape(count, rows, *found.shape[1:])
-
-
-def _spread(rows: Array, count: int) -> Array:
-    return np.broadcast_to(rows, (count, *rows.shape))

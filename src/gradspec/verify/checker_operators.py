@@ -108,18 +108,10 @@ def _broadcast(node: Node, values: Values) -> AffineMap:
 
 def _slice(node: Node, values: Values) -> AffineMap:
     attrs: Any = node.attrs
-    x, axes = node.inputs[0], zip(attrs.starts, attrs.sizes, attrs.steps, strict=True)
+    axes = zip(attrs.starts, attrs.sizes, attrs.steps, strict=True)
     places = np.ix_(*(start + step * np.arange(size) for start, size, step in axes))
-    return _gathered(x.shape, (slice(None), *places), _zero(node))
-
-
-def _gathered(shape: tuple[int, ...], places: Any, offset: Array) -> AffineMap:
-    def pull(g: Array) -> Array:
-        found = np.zeros((len(g), *shape))
-        found[places] = g
-        return found
-
-    return moved([(0, lambda x: x[places], pull)], offset)
+    scatter, gather = _placed(node.inputs[0].shape, (slice(None), *places))
+    return moved([(0, gather, scatter)], _zero(node))
 
 
 def _pad(node: Node, values: Values) -> AffineMap:
@@ -129,13 +121,7 @@ def _pad(node: Node, values: Values) -> AffineMap:
     places = (slice(None), *np.ix_(*(lo + (gap + 1) * np.arange(n) for (lo, _), gap, n in axes)))
     offset = np.full(y, float(attrs.value))
     offset[places[1:]] = 0.0
-
-    def push(x: Array) -> Array:
-        found = np.zeros((len(x), *y))
-        found[places] = x
-        return found
-
-    return moved([(0, push, lambda g: g[places])], offset)
+    return moved([(0, *_placed(y, places))], offset)
 
 
 def _concat(node: Node, values: Values) -> AffineMap:

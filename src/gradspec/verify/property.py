@@ -262,7 +262,7 @@ class Property:
             raise ShapeError(f"lower has shape {ends[0].shape} and upper {ends[1].shape}; a box has both of one shape")
         count, outputs = coefficients.shape
         rows = [
-            Inequality(_sparse(fractions(row, "C", outputs)), (), bound)
+            Inequality(tuple((i, n) for i, n in enumerate(fractions(row, "C", outputs)) if n), (), bound)
             for row, bound in zip(coefficients, fractions(bounds, "b", count), strict=True)
         ]
         return cls._on_box(_box(*ends), ends[0].shape, outputs, unsafe(rows))
@@ -376,10 +376,6 @@ def _dense(rows: Sequence[Coefficients], size: int) -> tuple[Array, Array]:
         errors = [abs(Fraction(float(matrix[at, place])) - number) for place, number in row]
         error[at, [place for place, _ in row]] = rounded_up(errors)
     return matrix, error
-
-
-def _sparse(numbers: Iterable[Fraction]) -> Coefficients:
-    return tuple((place, number) for place, number in enumerate(numbers) if number)
 
 
 def _margin(label: int, other: int) -> Coefficients:

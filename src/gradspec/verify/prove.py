@@ -233,7 +233,7 @@ class _Search:
         graph = flattened(self._graph, any(conjunction.names_inputs for conjunction in case.unsafe))
         found = bounder(graph, len(graph.inputs), self._kernels)
         own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
-        inputs = [end.astype(own) for ends in self._outer(case) for end in ends]
+        inputs = [end.astype(own) for ends in self._shaped(case.box.outer) for end in ends]
         moving = sum(int(np.sum(high > low)) for low, high in zip(inputs[::2], inputs[1::2], strict=True))
         goal = goal_of(found, inputs, case.unsafe, graph)
         self._check_time()
@@ -336,10 +336,6 @@ class _Search:
             raise OutOfTimeError
 
     # --- boxes --------------------------------------------------------------------------------------------------------
-
-    def _outer(self, case: PropertyCase) -> list[tuple[Array, Array]]:
-        """Boxes of the graph's inputs, which contain the exact ones."""
-        return self._shaped(case.box.outer)
 
     def _inner(self, case: PropertyCase) -> list[tuple[Array, Array]]:
         """Boxes that the exact ones contain; where these hold no number of an input's dtype, one next to them."""

@@ -103,7 +103,7 @@ class FreeLines:
             if count == steps or done(best):
                 break
             self._ascend(arrays, gradients, mean, size, count)
-        return best, self._as_free(kept)  # type: ignore[return-value]
+        return best, Free(kept[: len(self.shared)], kept[len(self.shared) :])  # type: ignore[return-value]
 
     def _ascend(
         self, arrays: list[Array], gradients: list[Array], mean: list[Array], size: list[Array], n: int
@@ -117,6 +117,3 @@ class FreeLines:
             array += STEP * DECAY**n * step / spread
             if i < len(self.shared):
                 np.clip(array, 0, 1, out=array)
-
-    def _as_free(self, arrays: list[Array]) -> Free:
-        return Free(arrays[: len(self.shared)], arrays[len(self.shared) :])
