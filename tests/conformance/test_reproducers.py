@@ -13,7 +13,7 @@ from gradspec.conformance.campaign.verify import in_copies, in_new_processes, ot
 from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.verdict import Failure, Verdict
 from gradspec.conformance.shrink.causes import finding
-from gradspec.conformance.shrink.reach import reach
+from gradspec.conformance.shrink.search import reach
 from gradspec.conformance.targets.user.target import UserKernels
 from patience import PATIENCE
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.report.markup import Markup, element, joined, term
-from gradspec.conformance.report.shell import document, scroller, section, table
+from gradspec.conformance.report.markup import Markup, document, element, joined, scroller, section, table, term
 from gradspec.graph.ir import Array
 from gradspec.verify.answers import Answer
 from gradspec.verify.solving import Question

@@ -77,7 +77,9 @@ class Isolated(KeptProcess):
         self.settings, self._target, number = settings, target, next(_numbers)
 
         def begin() -> Child:
-            return _worker(self.settings, number) if target is None else _copy(self.settings, target)
+            if target is None:
+                return _worker(self.settings, number)
+            return ForkedChild(TargetWorker(target, self.settings).answers, greeting(target))
 
         super().__init__(begin, max(STARTING, settings.timeout))
         self.domain = ""
@@ -254,7 +256,8 @@ class Isolated(KeptProcess):
         """A case again, alone in a new process: what somebody else did to the process, or to the machine, is not held
         against the target.
         """
-        self._refuse_if_in_doubt(loss)
+        if loss.doubt:  # it may be of our own doing
+            raise TargetError(f"{self.settings.target} was called, and {describe(loss)}; {loss.doubt}")
         try:
             (judged,) = self._judged([case])
         except ProcessLostError as again:
@@ -305,11 +308,6 @@ class Isolated(KeptProcess):
         if self._target is not None:
             self._target.is_careful = True
 
-    def _refuse_if_in_doubt(self, loss: ProcessLostError) -> None:
-        """A loss that may be of our own doing is not held against the target."""
-        if loss.doubt:
-            raise TargetError(f"{self.settings.target} was called, and {describe(loss)}; {loss.doubt}")
-
 
 def _worker(settings: CampaignSettings, number: int) -> Child:
     """A process that finds modules where this one does, and where the campaign was begun, with a device of its own."""
@@ -317,10 +315,6 @@ def _worker(settings: CampaignSettings, number: int) -> Child:
     found |= device_named(settings.device).environment(number)
     name = "worker" if settings.device == "cpu" else "template"
     return module_child(__name__.replace("isolated", name), [json.dumps(encode(settings))], found)
-
-
-def _copy(settings: CampaignSettings, target: Target) -> Child:
-    return ForkedChild(TargetWorker(target, settings).answers, greeting(target))
 
 
 def rule_of(loss: ProcessLostError) -> str:

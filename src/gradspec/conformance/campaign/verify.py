@@ -61,18 +61,15 @@ def in_copies(names: Mapping[str, Any]) -> Runner:
 
 def verified(findings: Sequence[Finding], run: Runner, where: str, seconds: float) -> list[Finding]:
     """The findings, each with the program that shows it, or with what became of its program."""
-    deadline, found = monotonic() + seconds, list[Finding]()
-    for finding in findings:
-        left = min(A_FINDING, deadline - monotonic())
-        found.append(_verified(finding, run, where, left))
-    return found
+    deadline = monotonic() + seconds
+    return [_verified(finding, run, where, min(A_FINDING, deadline - monotonic())) for finding in findings]
 
 
 def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Finding:
     plain = replace(finding, programs={})
     if not finding.reproducer or not finding.case:
         return plain
-    programs = dict(finding.programs) or {finding.setting: _program(finding.reproducer)}
+    programs = dict(finding.programs) or {finding.setting: finding.reproducer.partition("\n# gives:")[0]}
     order = list(programs)[:MOST_PROGRAMS]
     first = order[:2] if finding.setting else order[:1]
     if seconds <= 0:
@@ -87,11 +84,6 @@ def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Find
         if shown:
             return _shown(plain, *shown[0], programs[shown[0][0]], where)
     return _seldom(plain, list(run([finding.reproducer] * TRIES, seconds)), where)
-
-
-def _program(reproducer: str) -> str:
-    """A reproducer without what it says of itself at its end."""
-    return reproducer.partition("\n# gives:")[0]
 
 
 def _shown(finding: Finding, setting: str, got: str, program: str, where: str) -> Finding:

@@ -14,19 +14,18 @@ def missing_errors(target: Target) -> list[tuple[ExpectedError, Verdict]]:
     >>> missing_errors(target_named("native"))
     []
     """
-    outcomes = ((expected, _other_outcome(expected)) for expected in target.expected_errors())
-    return [(expected, _verdict(expected, outcome)) for expected, outcome in outcomes if outcome is not None]
-
-
-def _other_outcome(expected: ExpectedError) -> str | None:
-    """The result or error in place of the expected error; None where that is raised."""
-    try:
-        result = expected.call()
-    except expected.raises:
-        return None
-    except Exception as error:
-        return in_words(error)
-    return _describe(result)
+    missing = list[tuple[ExpectedError, Verdict]]()
+    for expected in target.expected_errors():
+        try:
+            outcome = _describe(expected.call())
+        except expected.raises:
+            continue
+        except Exception as error:
+            outcome = in_words(error)
+        names, documented = " or ".join(error.__name__ for error in expected.raises), expected.documented
+        verdict = Verdict("defect", "promised_error", expected.op, got=outcome, expected=names, detail=documented)
+        missing.append((expected, verdict))
+    return missing
 
 
 def _describe(result: object) -> str:
@@ -34,8 +33,3 @@ def _describe(result: object) -> str:
         return f"({', '.join(map(_describe, result))})"
     shape = getattr(result, "shape", None)
     return repr(result) if shape is None else f"an array of shape {tuple(shape)}"
-
-
-def _verdict(expected: ExpectedError, outcome: str) -> Verdict:
-    names = " or ".join(error.__name__ for error in expected.raises)
-    return Verdict("defect", "promised_error", expected.op, got=outcome, expected=names, detail=expected.documented)

@@ -76,27 +76,14 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
 
 def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
     """Neighbours that the target offers, by a chance that is the call's own."""
-    chance = Random(crc32(repr((call.problem, call.mode)).encode() + _bytes(call)))
+    numbers = b"".join(array.tobytes() for array in call.arrays().values())
+    chance = Random(crc32(repr((call.problem, call.mode)).encode() + numbers))
     otherwise = others(call, target.variants(call.problem, call.mode))
     for names, most in ((structural(call), STRUCTURAL), (otherwise, OTHERS)):
-        found = (
-            (name, one)
-            for name in sorted(names, key=lambda name: chance.random() * SELDOM.get(name, 1.0))
-            for one in _one_of(list(_offered(target, tied(call) if name == "ties" else call, name)), chance)
-        )
-        yield from islice(found, most)
-
-
-def _offered(target: Target, call: Call, difference: str) -> Iterator[Call]:
-    return (one for one in neighbours(call, difference) if target.takes(one))
-
-
-def _one_of(calls: list[Call], chance: Random) -> list[Call]:
-    return [chance.choice(calls)] if calls else []
-
-
-def _bytes(call: Call) -> bytes:
-    return b"".join(array.tobytes() for array in call.arrays().values())
+        in_order = sorted(names, key=lambda name: chance.random() * SELDOM.get(name, 1.0))
+        calls = ((name, neighbours(tied(call) if name == "ties" else call, name)) for name in in_order)
+        offered = ((name, list(filter(target.takes, around))) for name, around in calls)
+        yield from islice(((name, chance.choice(some)) for name, some in offered if some), most)
 
 
 def _after(target: Target, call: Call, one: Call, difference: str) -> list[Verdict]:

@@ -134,7 +134,8 @@ def _in_parts(arithmetic: Arithmetic) -> Permits:
     u, tiniest = rational(storage.unit), rational(storage.tiniest)
 
     def permits(facts: Facts, got: float) -> bool:
-        if not math.isfinite(got) or _is_special(facts):
+        special = facts.nan or facts.nan_from_padding or facts.plus_infinity or facts.minus_infinity
+        if special or not math.isfinite(got):
             return permitted(facts, narrow).allows(got)
         parts = min(facts.leaves, MOST_PARTS)
         error = error_of(facts, arithmetic)
@@ -142,10 +143,6 @@ def _in_parts(arithmetic: Arithmetic) -> Permits:
         return bool(abs(rational(got) - facts.value) <= stored + gamma(u, parts - 1) * (facts.mass + stored))
 
     return permits if storage.precision < arithmetic.accumulate.precision else lambda facts, got: False
-
-
-def _is_special(facts: Facts) -> bool:
-    return facts.nan or facts.nan_from_padding or facts.plus_infinity or facts.minus_infinity
 
 
 # --- selections of flushed numbers ------------------------------------------------------------------------------------

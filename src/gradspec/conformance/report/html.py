@@ -10,9 +10,8 @@ from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS
 from gradspec.conformance.report.finding import article, code, places
-from gradspec.conformance.report.markup import Markup, element, joined, term
+from gradspec.conformance.report.markup import Markup, document, element, joined, scroller, section, table, term
 from gradspec.conformance.report.overview import columns_of, overview
-from gradspec.conformance.report.shell import document, scroller, section, table
 from gradspec.conformance.report.words import (
     FAILING,
     KIND_WORDS,

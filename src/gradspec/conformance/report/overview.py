@@ -12,8 +12,7 @@ from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import places
-from gradspec.conformance.report.markup import Markup, element, joined
-from gradspec.conformance.report.shell import scroller
+from gradspec.conformance.report.markup import Markup, element, joined, scroller
 from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, covered_triples, in_order, kind_words
 
 Place: TypeAlias = tuple[str, str, str]
