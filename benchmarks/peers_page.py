@@ -22,7 +22,7 @@ from gradspec.conformance.model.verdict import KINDS, Finding
 from gradspec.conformance.report.finding import places
 from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.overview import short
-from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, in_order, kind_words, weak_cells
+from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, kind_words, sort_operators, weak_cells
 
 ROOT = Path(__file__).parents[1]
 NOTES, RESULTS = ROOT / "benchmarks" / "peers", ROOT / "docs" / "peers"
@@ -42,10 +42,10 @@ MOST_ROWS = 8
 def judge(target: str, seconds: float, seed: int, file: Path) -> None:
     """A run of one target, as data."""
     from gradspec.conformance import check
-    from gradspec.conformance.campaign.verify import in_new_processes, verified
+    from gradspec.conformance.campaign.verify import in_new_processes, verify_findings
 
     run = check(target, seconds=seconds, seed=seed, allow=ALLOWED.get(target, ()), timeout=TIMEOUT)
-    shown = verified(run.findings, in_new_processes(sys.path), "a new process", PROGRAMS)
+    shown = verify_findings(run.findings, in_new_processes(sys.path), "a new process", PROGRAMS)
     run.findings = [published(finding) for finding in shown]
     file.write_text(json.dumps(encode(run), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
@@ -185,7 +185,7 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); }
 def picture(run: Run) -> str:
     """All operators of a run by their modes; rows of one layer are added up."""
     counts, found = _case_counts(run), _finding_counts(run)
-    names = in_order(op for op, _ in counts)
+    names = sort_operators(op for op, _ in counts)
     rows = -(-len(names) // COLUMNS) or 1
     parts = [_column(names[i : i + rows], counts, found, WIDTH * k) for k, i in enumerate(range(0, len(names), rows))]
     width, height = COLUMNS * WIDTH, HEAD + rows * ROW + 30

@@ -15,10 +15,10 @@ import gradspec as gs
 from conformance import fake_targets as fake
 from conformance.fake_targets import ExpectingErrors, Fake, Threaded, Writing, convolution, rounded_to
 from gradspec.conformance import Arithmetic, meaning
-from gradspec.conformance.checks import CHECKS, again, guards, memory, repeat
+from gradspec.conformance.checks import CHECKS, check_again, guards, memory, repeat
 from gradspec.conformance.checks.expected_errors import missing_errors
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.judge.reduced import ARITHMETICS, judged_reduced, known
+from gradspec.conformance.judge.reduced import ARITHMETICS, judge_reduced, known
 from gradspec.conformance.judge.reduced import REDUCED as MODES
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.judge.snapshot import same_bits
@@ -363,8 +363,8 @@ def test_checks_are_made_on_their_cases_and_again_by_rule():
         if check.applies(case(0, i)) and check.look(target, pairs_call())
     ]
     assert made == ["outputs"]
-    assert summary(again(target, pairs_call(), "guard"))[0] == ("defect", "guard")
-    assert again(target, pairs_call(), "threads") == []
+    assert summary(check_again(target, pairs_call(), "guard"))[0] == ("defect", "guard")
+    assert check_again(target, pairs_call(), "threads") == []
     assert all(rule in RULES for check in CHECKS for rule in check.rules)
 
 
@@ -418,7 +418,7 @@ REDUCED = {
 
 def judged(kernel, call, names):
     exact = meaning("conv", *call.inputs)
-    return judged_reduced(exact, kernel(call)["y"], Arithmetic.of(call.problem.dtype), names)
+    return judge_reduced(exact, kernel(call)["y"], Arithmetic.of(call.problem.dtype), names)
 
 
 @pytest.mark.parametrize("mode", REDUCED)
@@ -446,7 +446,7 @@ def test_factors_may_be_rounded_to_nearest_and_no_further(mode, bits):
     too_much = np.float32(1 + 2.0 ** (1 - bits) - 2.0**-23)
     for x, words in ((almost_half, mode), (too_much, None)):
         exact = meaning("conv", np.full((1, 1), x), np.full((1, 1, 1), x))
-        assert judged_reduced(exact, np.float32([[1.0]]), Arithmetic.of("f32"), [mode]) == words
+        assert judge_reduced(exact, np.float32([[1.0]]), Arithmetic.of("f32"), [mode]) == words
 
 
 def test_two_liberties_at_once():
@@ -474,13 +474,13 @@ def test_a_mode_permits_what_is_permitted_anyway_and_no_copies(mode):
     call = conv_call(dtype=np.float16)
     assert judged(convolution(), call, [mode]) == mode
     chosen = meaning("max_pool", np.float32([1, 2]), (2,))
-    assert judged_reduced(chosen, np.float32([1]), Arithmetic.of("f32"), [mode]) is None
+    assert judge_reduced(chosen, np.float32([1]), Arithmetic.of("f32"), [mode]) is None
 
 
 def test_special_results_stay_special():
     exact = meaning("conv", np.float16([[np.nan, 1.0]]), np.float16([[[1, 1]]]))
     for got in (0.0, np.inf):
-        assert judged_reduced(exact, np.float16([[got]]), Arithmetic.of("f16"), ["parts"]) is None
+        assert judge_reduced(exact, np.float16([[got]]), Arithmetic.of("f16"), ["parts"]) is None
 
 
 def test_names_of_modes():

@@ -30,7 +30,7 @@ from gradspec.conformance.report.html import page
 from gradspec.conformance.report.overview import short, shown
 from gradspec.conformance.report.planes import MarkedPlane, drawn
 from gradspec.conformance.report.scenes import SCENES, scene
-from gradspec.conformance.report.words import in_one_sentence
+from gradspec.conformance.report.words import summarize
 from gradspec.conformance.targets import TARGETS
 
 RANKS = (1, 2, 3, 4)
@@ -201,7 +201,7 @@ def test_everything_about_the_run_is_on_the_page():
     run = whole_run()
     for said in (run.target, run.version, run.machine, "1.5 s", "tf32", "3,000", "no rank 4", "24 of 24", "! unusual"):
         assert said in text
-    assert in_one_sentence(run) in text
+    assert summarize(run) in text
     assert run.repeat in text
     assert all(f"{name}" in text and meaning in text for name, meaning in FEATURES.items())
     assert RULES["second"] in text
@@ -218,10 +218,10 @@ def test_a_run_that_is_not_whole_says_so():
 
 def test_the_sentence_counts_findings_and_judged_cases():
     run = replace(whole_run(), findings=[], tally=Tally(Counter({"pass": 2, "not_offered": 5})))
-    assert in_one_sentence(run) == "No defect found in 2 judged cases."
-    assert "offers nothing" in in_one_sentence(replace(run, tally=Tally(Counter(not_offered=5))))
+    assert summarize(run) == "No defect found in 2 judged cases."
+    assert "offers nothing" in summarize(replace(run, tally=Tally(Counter(not_offered=5))))
     two = replace(run, findings=[f for f in whole_run().findings if f.kind == "defect"][:2])
-    assert in_one_sentence(two) == "2 defects found in 2 judged cases."
+    assert summarize(two) == "2 defects found in 2 judged cases."
 
 
 def test_findings_have_their_own_links_and_the_facts_that_filters_need():

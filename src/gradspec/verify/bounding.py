@@ -112,17 +112,17 @@ class Bounder:
         computed = (v for node in self.graph.nodes for v in node.outputs)
         return int(max(v.type.size for v in (*self.graph.inputs, *computed)))
 
-    def tightened(self, inputs: Sequence[Array], known: IntermediateBounds) -> IntermediateBounds:
+    def tighten(self, inputs: Sequence[Array], known: IntermediateBounds) -> IntermediateBounds:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
         for var in self.pre_activations:
             if var not in self.single:
                 boxes, _ = self.boxes(inputs, known)
                 undecided = self.undecided(var, *boxes[var])
-                tighter = self.tighter(inputs, known, var, boxes[var], undecided)
+                tighter = self.tighten_cells(inputs, known, var, boxes[var], undecided)
                 known = IntermediateBounds({**known.ends, var: tighter})
         return known
 
-    def tighter(
+    def tighten_cells(
         self, inputs: Sequence[Array], known: IntermediateBounds, var: Var, ends: Ends, where: Any = True
     ) -> Ends:
         """The bounds of a variable by lines, in the cells asked for and where they are better than ``ends``."""

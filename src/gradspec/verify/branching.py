@@ -115,7 +115,7 @@ class InputSplitting:
         rows = max((2 * v.type.size for v in bounder.pre_activations), default=1)
         return TOGETHER * rows * bounder.largest <= MOST_COEFFICIENTS
 
-    def bounded(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
+    def bound_parts(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
         """The margin of each part, and the axis along which to split it."""
         padded = [*parts, *[parts[-1]] * (TOGETHER - len(parts))]
         lows, highs = (np.stack([getattr(part, name) for part in padded]) for name in ("lower", "upper"))
@@ -157,7 +157,7 @@ class InputSplitting:
         return lambda *inputs: run(*inputs, rows)
 
 
-def halves(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
+def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
     """The box cut in two, with one number in both, as the tree is told."""
     middle = part.lower[axis] / 2 + part.upper[axis] / 2
     below, above = tree.split(part.number, axis, float(middle))
@@ -190,24 +190,24 @@ class SignSplitting:
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], goal.rows)
         largest = max((v.type.size for v in bounder.pre_activations), default=1)
         self.together = int(max(1, min(32, 2**20 // (largest * len(goal.rows)))))
-        self._free = self._lines.first(boxes)
+        self._free = self._lines.initial(boxes)
 
-    def root(self, steps: int) -> tuple[float, Leaf]:
+    def bound_root(self, steps: int) -> tuple[float, Leaf]:
         """The margin of the whole, after the free slopes were improved for it, and what shows it."""
         inputs, known = self._stacked([()], 1)
-        lower, self._free = self._lines.improved(inputs, known, self._free, steps, self._proved)
+        lower, self._free = self._lines.improve(inputs, known, self._free, steps, self._proved)
         return float(self._goal.margins(lower)[0]), self._leaf(lower, known, self._free, 0)
 
-    def bounded(
+    def bound_parts(
         self, parts: Sequence[tuple[SplitConstraint, ...]], steps: int
     ) -> tuple[Array, list[SplitConstraint | None], Callable[[int], Leaf]]:
         """The margin of each part, the cell to split it at, and what shows its margin."""
         inputs, known = self._stacked(parts, self.together)
         free = self._free.take(np.zeros(self.together, int))
-        lower, free = self._lines.improved(inputs, known, free, steps, self._proved)
+        lower, free = self._lines.improve(inputs, known, free, steps, self._proved)
         margins = self._goal.margins(lower)
         weights = self._weights(lower)
-        gains = self._gains(known, self._lines.steepest(inputs, known, free, weights))
+        gains = self._gains(known, self._lines.gradient(inputs, known, free, weights))
         sides = [self._best(known, gains, i) for i in range(len(parts))]
         return margins[: len(parts)], sides, lambda i: self._leaf(lower, known, free, i)
 

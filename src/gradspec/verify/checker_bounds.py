@@ -179,13 +179,13 @@ class CheckedNetwork:
         for node in self.nodes:
             var, rule = node.outputs[0], self.maps[node]
             if isinstance(rule, AffineMap):
-                box = self._affine(node, rule, found)
+                box = self._affine_box(node, rule, found)
             else:
-                box = self._bent(node, rule, found[node.inputs[0]])
+                box = self._bend_box(node, rule, found[node.inputs[0]])
             found[var] = box.within(*known[var]) if var in known else box
         return found
 
-    def _affine(self, node: Node, rule: AffineMap, found: Mapping[Var, CheckedBox]) -> CheckedBox:
+    def _affine_box(self, node: Node, rule: AffineMap, found: Mapping[Var, CheckedBox]) -> CheckedBox:
         var = node.outputs[0]
         operands = [(part, found[node.inputs[part.operand]]) for part in rule.parts]
         leaves = rule.leaves([box.leaves if rule.joins else 1 for _, box in operands])
@@ -207,7 +207,7 @@ class CheckedNetwork:
         unknown = ~(np.isfinite(low) & np.isfinite(high))
         return CheckedBox(np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high), leaves, mass, error)
 
-    def _bent(self, node: Node, rule: WindowTaps | float, box: CheckedBox) -> CheckedBox:
+    def _bend_box(self, node: Node, rule: WindowTaps | float, box: CheckedBox) -> CheckedBox:
         shape = node.outputs[0].shape
         if isinstance(rule, WindowTaps):
             return plain_box(*(max_boxes(rule, end).reshape(-1, *shape) for end in (box.low, box.high)))
@@ -265,16 +265,16 @@ class CheckedNetwork:
             tally.lose(np.abs(arriving), own(var.type.size) * box.size)
         return tally.total()
 
-    def tightened(self, inputs: Known) -> dict[Var, tuple[Array, Array]]:
+    def tighten(self, inputs: Known) -> dict[Var, tuple[Array, Array]]:
         """Bounds of what bends are applied to, each by lines over those before it."""
         known: dict[Var, tuple[Array, Array]] = {}
         for var, worthwhile in self.inner.items():
             if worthwhile:
                 found = self.boxes(inputs, known)
-                known[var] = self._tighter(var, found)
+                known[var] = self._tighten_cells(var, found)
         return known
 
-    def _tighter(self, var: Var, found: Mapping[Var, CheckedBox]) -> tuple[Array, Array]:
+    def _tighten_cells(self, var: Var, found: Mapping[Var, CheckedBox]) -> tuple[Array, Array]:
         box, count = found[var], len(found[var].low)
         bends = [self.maps[node] for node in self.nodes if node.inputs[0] is var]
         inside = (box.low < 0) & (box.high > 0)

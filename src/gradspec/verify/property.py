@@ -72,7 +72,7 @@ def _fraction(value: Any) -> Fraction:
     return Fraction(int(number.p), int(number.q))
 
 
-def rounded_down(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> Array:
+def round_down(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> Array:
     """The largest floats that are not above these numbers."""
     wide = np.array([float_below(number.numerator, number.denominator) for number in numbers], np.float64)
     # A float of fewer bits is a float64, so the largest below a number is the largest below the float64 below it.
@@ -81,14 +81,14 @@ def rounded_down(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> 
         return np.where(narrow > wide, np.nextafter(narrow, narrow.dtype.type(-np.inf)), narrow)
 
 
-def rounded_up(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> Array:
+def round_up(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> Array:
     """The smallest floats that are not below these numbers.
 
     >>> tenth = [Fraction(1, 10)]
-    >>> float(rounded_down(tenth, np.float32)[0]) < 0.1 < float(rounded_up(tenth, np.float32)[0])
+    >>> float(round_down(tenth, np.float32)[0]) < 0.1 < float(round_up(tenth, np.float32)[0])
     True
     """
-    return 0 - rounded_down([-number for number in numbers], dtype)  # −0 + 0 is 0
+    return 0 - round_down([-number for number in numbers], dtype)  # −0 + 0 is 0
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -116,11 +116,11 @@ class InputBox:
 
     def outer(self, dtype: DTypeLike = np.float64) -> tuple[Array, Array]:
         """The least box of floats that contains this one: lower ends rounded down, upper ends up."""
-        return rounded_down(self.lower, dtype), rounded_up(self.upper, dtype)
+        return round_down(self.lower, dtype), round_up(self.upper, dtype)
 
     def inner(self, dtype: DTypeLike = np.float64) -> tuple[Array, Array]:
         """The least and largest float of each cell that lie in the box; where there is none, they are crossed."""
-        return rounded_up(self.lower, dtype), rounded_down(self.upper, dtype)
+        return round_up(self.lower, dtype), round_down(self.upper, dtype)
 
     def nearest(self, x: Any) -> tuple[Fraction, ...]:
         """The point of the box that is nearest to ``x``."""
@@ -180,7 +180,7 @@ class Conjunction:
     @cached_property
     def b(self) -> Array:
         """The bounds, rounded up."""
-        return rounded_up([inequality.bound for inequality in self.inequalities])
+        return round_up([inequality.bound for inequality in self.inequalities])
 
     @cached_property
     def strict(self) -> Array:
@@ -249,7 +249,7 @@ class Property:
         >>> small.is_counterexample([0, 1], [0.0, 0.1]), small.is_counterexample([0, 1], [0.0, 0.0])
         (True, False)
         """
-        return cls._linear(lower, upper, C, b, lambda rows: [[_negated(row)] for row in rows])
+        return cls._linear(lower, upper, C, b, lambda rows: [[_negate(row)] for row in rows])
 
     @classmethod
     def _linear(
@@ -304,7 +304,7 @@ class Property:
             raise ValueError("std has a number that is not positive; give those that the pixels are divided by")
         low, high = (
             tuple((end - center) / scale for end, center, scale in zip(ends, means, scales, strict=True))
-            for ends in _around(pixels, eps, clip)
+            for ends in _pixel_range(pixels, eps, clip)
         )
         unsafe = [[Inequality(_margin(label, other), (), Fraction(0))] for other in range(classes) if other != label]
         return cls._on_box(InputBox(low, high), pixels.shape, classes, unsafe)
@@ -337,7 +337,7 @@ def _whole(name: str, value: Any) -> int:
         raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give an int") from None
 
 
-def _around(pixels: Array, eps: Any, clip: tuple[Any, Any] | None) -> tuple[list[Fraction], list[Fraction]]:
+def _pixel_range(pixels: Array, eps: Any, clip: tuple[Any, Any] | None) -> tuple[list[Fraction], list[Fraction]]:
     """What pixels may be if each changes by at most ``eps`` and stays in its range: the least, and the most."""
     cells, (radius,) = fractions(pixels, "x", pixels.size), fractions(eps, "eps", 1)
     if radius < 0:
@@ -374,7 +374,7 @@ def _dense(rows: Sequence[Coefficients], size: int) -> tuple[Array, Array]:
         for place, number in row:
             matrix[at, place] = number.numerator / number.denominator  # which Python rounds correctly
         errors = [abs(Fraction(float(matrix[at, place])) - number) for place, number in row]
-        error[at, [place for place, _ in row]] = rounded_up(errors)
+        error[at, [place for place, _ in row]] = round_up(errors)
     return matrix, error
 
 
@@ -382,6 +382,6 @@ def _margin(label: int, other: int) -> Coefficients:
     return tuple(sorted([(label, Fraction(1)), (other, Fraction(-1))]))
 
 
-def _negated(row: Inequality) -> Inequality:
+def _negate(row: Inequality) -> Inequality:
     flipped = tuple((place, -number) for place, number in row.outputs)
     return Inequality(flipped, (), -row.bound, not row.strict)

@@ -45,7 +45,7 @@ class FreeLines:
         self.multiplied = [v for v in bounder.pre_activations if any(v in node.inputs for node in self.shared)]
         self._runs = bounder.runs
 
-    def first(self, boxes: IntermediateBounds) -> Free:
+    def initial(self, boxes: IntermediateBounds) -> Free:
         """The usual slopes, from boxes of one domain, and multipliers of 0."""
         shape, dtype = (1, len(self.rows)), self.bounder.arithmetic.dtype.numpy
         shares = []
@@ -77,11 +77,11 @@ class FreeLines:
         """``(domains, rows)``; ``inputs`` and ``known`` have a leading axis of domains."""
         return self._run(len(inputs[0]))(*inputs, *known, self.rows, *free.arrays())  # type: ignore[no-any-return]
 
-    def steepest(self, inputs: Sequence[Array], known: Sequence[Array], free: Free, weights: Array) -> list[Array]:
+    def gradient(self, inputs: Sequence[Array], known: Sequence[Array], free: Free, weights: Array) -> list[Array]:
         """The gradient of ``⟨weights, bounds⟩`` in each end of ``known``."""
         return self._run(len(inputs[0]), "known")(*inputs, *known, self.rows, *free.arrays(), weights)[1:]  # type: ignore[no-any-return]
 
-    def improved(
+    def improve(
         self, inputs: Sequence[Array], known: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
     ) -> tuple[Array, Free]:
         """The best bounds found in some steps of ascent, and the free numbers they came from."""

@@ -31,7 +31,7 @@ from gradspec.conformance.model.problem import INPUTS, LAYOUTS, RANKS, Problem
 from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
-from gradspec.conformance.shrink.causes import explained
+from gradspec.conformance.shrink.causes import explain_group
 from gradspec.conformance.shrink.search import manner
 from gradspec.conformance.targets.user.target import UserKernels
 
@@ -185,7 +185,7 @@ class InProcess:
 
     def findings(self, failures: list[Failure], seconds: float) -> list[Finding]:
         """What the failures of one group come to, shrunk for so long."""
-        return explained(self.target, failures, seconds, self.allow)
+        return explain_group(self.target, failures, seconds, self.allow)
 
     @staticmethod
     def crash_result(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradspec.conformance.checks.repeat import in_words
+from gradspec.conformance.checks.repeat import describe_error
 from gradspec.conformance.model.target import ExpectedError, Target
 from gradspec.conformance.model.verdict import Verdict
 
@@ -21,7 +21,7 @@ def missing_errors(target: Target) -> list[tuple[ExpectedError, Verdict]]:
         except expected.raises:
             continue
         except Exception as error:
-            outcome = in_words(error)
+            outcome = describe_error(error)
         names, documented = " or ".join(error.__name__ for error in expected.raises), expected.documented
         verdict = Verdict("defect", "promised_error", expected.op, got=outcome, expected=names, detail=documented)
         missing.append((expected, verdict))

@@ -85,12 +85,12 @@ def known(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in REDUCED if name in given)
 
 
-def judged_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: Iterable[str]) -> str | None:
+def judge_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: Iterable[str]) -> str | None:
     """The first of the modes under which a result is permitted: alone, or else all that have an arithmetic together.
 
     >>> from gradspec.conformance import meaning
     >>> total = meaning("conv", np.float32([[1 + 2**-12, 1.0]]), np.float32([[[1, -1]]]))
-    >>> judged_reduced(total, np.float32([[0.0]]), Arithmetic.of("f32"), ["ftz", "tf32"])
+    >>> judge_reduced(total, np.float32([[0.0]]), Arithmetic.of("f32"), ["ftz", "tf32"])
     'tf32'
     """
     modes = known(names)
@@ -148,7 +148,7 @@ def _in_parts(arithmetic: Arithmetic) -> Permits:
 # --- selections of flushed numbers ------------------------------------------------------------------------------------
 
 
-def explained_by_flushing(call: Call, name: str, judgement: Judgement) -> bool:
+def is_explained_by_flushing(call: Call, name: str, judgement: Judgement) -> bool:
     """Whether a result is right, or right by convention, where numbers below the smallest normal one are zero.
 
     The tolerance has a term for sums. A selection has none: zeros tie, and the winner, its tangent and its index are

@@ -14,7 +14,7 @@ import numpy as np
 from gradspec.conformance.cases.reference_kinks import meets_a_kink
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
 from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
-from gradspec.conformance.judge.reduced import ARITHMETICS, explained_by_flushing, judged_reduced
+from gradspec.conformance.judge.reduced import ARITHMETICS, is_explained_by_flushing, judge_reduced
 from gradspec.conformance.judge.snapshot import Snapshot, argument_label, same_bits
 from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
@@ -194,12 +194,12 @@ class _Result:
             return self._chosen(judgement, wrong, Explanation(("another_tie",)), wanted)
         rule = rule_of(call, self.name, judgement, place)
         own = self.target.composed(call.problem, call.mode)
-        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, own)
+        mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, own)
         if mode is not None:
             return self._composed(judgement, mode)
         modes = (self.allow & self.target.reduced().keys()) | own
-        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
-        if mode is None and "ftz" in modes and explained_by_flushing(call, self.name, judgement):
+        mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
+        if mode is None and "ftz" in modes and is_explained_by_flushing(call, self.name, judgement):
             mode = "ftz"
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
@@ -272,7 +272,7 @@ class _ReferenceResult(_Result):
         if self._is_of_infinities(judgement, wrong):
             return self.verdict("undecided", detail="what comes of infinities depends on the formula")
         modes = {*self.allow, "ftz"} if self._has_subnormals() else self.allow
-        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
+        mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
         return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")

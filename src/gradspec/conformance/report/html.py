@@ -16,9 +16,9 @@ from gradspec.conformance.report.words import (
     FAILING,
     KIND_WORDS,
     MODE_WORDS,
-    in_one_sentence,
+    describe_domain,
     kind_words,
-    told_domain,
+    summarize,
     too_few,
 )
 
@@ -74,13 +74,13 @@ def _header(run: Run, failing: Collection[str]) -> Markup:
         "cases": f"{run.cases:,}",
         "time": f"{run.seconds:,.1f} s",
         "allowed": ", ".join(run.allowed),
-        "domain": told_domain(run),
+        "domain": describe_domain(run),
     }
     return element(
         "header",
         element("p", "gradspec check", class_="brand"),
         element("h1", run.target or "your own kernels"),
-        element("p", _symbol(worst), " ", in_one_sentence(run, failing), class_=f"verdict {worst}"),
+        element("p", _symbol(worst), " ", summarize(run, failing), class_=f"verdict {worst}"),
         *(element("p", words, class_="trouble") for words in _trouble(run)),
         element("dl", *(term(name, value) for name, value in facts.items() if value), class_="facts"),
     )
@@ -104,22 +104,22 @@ def _symbol(kind: str) -> Markup:
 def _numbers(run: Run) -> Markup:
     """Cases by kind, with a bar of their shares."""
     counts = {kind: run.tally.cases[kind] for kind in KINDS}
+
+    def unit(cases: int, findings: int) -> str:
+        words = "case" if cases == 1 else "cases"
+        return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
+
     tiles = (
         element(
             "div",
             element("dt", _symbol(kind), " ", kind_words(kind).one),
-            element("dd", f"{number:,} ", element("span", _unit(number, len(run.by_kind(kind))), class_="of")),
+            element("dd", f"{number:,} ", element("span", unit(number, len(run.by_kind(kind))), class_="of")),
             class_=f"tile {kind}" + ("" if number else " none"),
         )
         for kind, number in counts.items()
     )
     title = element("h2", "Cases by kind", class_="aside", id="numbers")
     return element("section", title, element("dl", *tiles, class_="tiles"), _bar(counts), aria_labelledby="numbers")
-
-
-def _unit(cases: int, findings: int) -> str:
-    words = "case" if cases == 1 else "cases"
-    return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
 
 
 def _bar(counts: dict[str, int]) -> Markup:

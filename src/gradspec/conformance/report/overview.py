@@ -13,7 +13,7 @@ from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import places
 from gradspec.conformance.report.markup import Markup, element, joined, scroller
-from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, covered_triples, in_order, kind_words
+from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, covered_triples, kind_words, sort_operators
 
 Place: TypeAlias = tuple[str, str, str]
 """An operator, a mode and a feature."""
@@ -27,7 +27,7 @@ def overview(run: Run) -> Markup:
     judged = {op for op, _, _, kind in run.tally.grid if kind != "not_offered"}
     if not judged:
         return element("p", "No case was judged.")
-    operators = in_order(judged)
+    operators = sort_operators(judged)
     causes = _causes(run.findings)
     columns = columns_of(run)
     table = element("table", _head(columns), *(_operator(run, causes, op, columns) for op in operators), class_="grid")

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.checks import DEADLY as DEADLY_SETTINGS
-from gradspec.conformance.checks import again
+from gradspec.conformance.checks import check_again
 from gradspec.conformance.checks.memory import fenced
 from gradspec.conformance.checks.neighbours import neighbours, others, structural
 from gradspec.conformance.judge.conventions import CONVENTIONS
@@ -129,7 +129,7 @@ class Search:
         wanted = manner(self.verdict)
         alone = () if self.verdict.setting else judge_call(self.target, call, self.allow)
         found = (v for v in alone if manner(v) == wanted)
-        checked = again(self.target, call, self.verdict.rule, self.verdict.setting)
+        checked = check_again(self.target, call, self.verdict.rule, self.verdict.setting)
         return next(found, None) or next((v for v in checked if manner(v) == wanted), None)
 
     # --- form ---------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Deadly(Search):
     def _fate(self, call: Call, seconds: float) -> str:
         def judge_again() -> None:
             if self.verdict.setting:
-                again(self.target, call, self.verdict.rule, self.verdict.setting)
+                check_again(self.target, call, self.verdict.rule, self.verdict.setting)
             else:
                 judge_call(self.target, call, self.allow)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.cases.numbers import generator
-from gradspec.conformance.checks.repeat import in_words
+from gradspec.conformance.checks.repeat import describe_error
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.attributes import spelled
 from gradspec.conformance.model.codec import encode
@@ -28,7 +28,7 @@ from gradspec.runtime.evaluate import evaluate
 from gradspec.transforms.functions import vjp
 from gradspec.verify.judge.cases import BoundsCase, Ends, box_of, weights_of
 from gradspec.verify.judge.targets import MODULES, BoundsTarget, network
-from gradspec.verify.property import rounded_down, rounded_up
+from gradspec.verify.property import round_down, round_up
 
 RULES = {
     "exact": "bounds contain the exact value at every point of the box",
@@ -87,8 +87,8 @@ class Truth:
             rows = [[endpoints(c.arb) for c in evaluate(self.graph, x, domain=ball(128)).cells] for x in self.points]
         else:
             rows = [[(c, c) for c in evaluate(self.graph, x, domain=exact).cells] for x in self.points]
-        below = [rounded_down([_fraction(low) for low, _ in row]) for row in rows]
-        return np.stack(below), np.stack([rounded_up([_fraction(high) for _, high in row]) for row in rows])
+        below = [round_down([_fraction(low) for low, _ in row]) for row in rows]
+        return np.stack(below), np.stack([round_up([_fraction(high) for _, high in row]) for row in rows])
 
     @cached_property
     def kernel(self) -> Ends:
@@ -107,8 +107,8 @@ class Truth:
         for x in self.points[:PERMITTED_POINTS]:
             means = meaning(step.op, x, *weights, **spelled(step))
             limits = [means.permitted_at(place, Arithmetic.of("f32")) for place in range(prod(self.shape))]
-            below.append(rounded_up([_fraction(limit.low) for limit in limits], np.float32))
-            above.append(rounded_down([_fraction(limit.high) for limit in limits], np.float32))
+            below.append(round_up([_fraction(limit.low) for limit in limits], np.float32))
+            above.append(round_down([_fraction(limit.high) for limit in limits], np.float32))
         return np.stack(below).astype(np.float64), np.stack(above).astype(np.float64)
 
     @cached_property
@@ -140,7 +140,7 @@ def judge(target: BoundsTarget, method: str, truth: Truth) -> tuple[Finding | No
     except (NotOfferedError, NotImplementedError):
         raise
     except Exception as error:
-        return defect("error", in_words(error), "bounds"), []
+        return defect("error", describe_error(error), "bounds"), []
     if lower.shape != shape or upper.shape != shape:
         return defect("shape", f"shapes {lower.shape} and {upper.shape}", f"shape {shape}"), []
     ends = lower.ravel().astype(np.float64), upper.ravel().astype(np.float64)
@@ -188,7 +188,7 @@ def accepted_bad_boxes(target: BoundsTarget, method: str, truth: Truth) -> Itera
         except Exception as error:
             if re.search(words, str(error), re.IGNORECASE):
                 continue
-            got = in_words(error)
+            got = describe_error(error)
         defect = _finding(target, method, truth, "bad box", got, f"an error that names {name}", box)
         yield replace(defect, causes=(name,))
 
