@@ -246,7 +246,7 @@ def check(
     from gradspec.conformance.command import CheckError as UserError
     from gradspec.conformance.command import CheckRequest as Request
     from gradspec.conformance.command import perform
-    from gradspec.verify.judge.command import perform as perform_bounds
+    from gradspec.verify.judge.run import perform_bounds
 
     given = {name: value for name, value in options.items() if value is not None}
     request = Request(target, given, json_file, junit_file, html_file, strict)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from gradspec.conformance.model.problem import Call, Problem, Results
-from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.model.target import ExpectedError, NotOfferedError, Target
 from gradspec.conformance.oracle.meaning import round_array
 from gradspec.domains.formats import F32, Format
 
@@ -91,13 +91,13 @@ class Threaded(Fake):
         return True
 
 
-class Promising(Fake):
-    def __init__(self, *promises: Promise) -> None:
+class ExpectingErrors(Fake):
+    def __init__(self, *errors: ExpectedError) -> None:
         super().__init__(refuse)
-        self._promises = promises
+        self._errors = errors
 
-    def promises(self) -> tuple[Promise, ...]:
-        return self._promises
+    def expected_errors(self) -> tuple[ExpectedError, ...]:
+        return self._errors
 
 
 def refuse(call: Call) -> Results:

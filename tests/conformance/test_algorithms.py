@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradspec.conformance import Arithmetic, meaning
-from gradspec.conformance.campaign.check import repeated
+from gradspec.conformance.campaign.check import repeat_command
 from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.model.arithmetic import ALGORITHMS
@@ -344,7 +344,7 @@ def test_the_word_is_said_in_any_place():
         assert all(p.normal and "as declared" in p.result for p in probe(target) if p.name == "normwise leakage")
         assert "algorithm_spreads" in target.conventions()
     settings = CampaignSettings("mine:kernels", 7, algorithm="fft")
-    assert repeated(settings, 40) == "gradspec check mine:kernels --algorithm fft --seed 7 --cases 40"
+    assert repeat_command(settings, 40) == "gradspec check mine:kernels --algorithm fft --seed 7 --cases 40"
 
 
 def test_other_operators_are_judged_as_ever():

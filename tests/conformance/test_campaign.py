@@ -22,7 +22,7 @@ from gradspec.conformance.campaign.check import Campaign
 from gradspec.conformance.campaign.drive import BatchPlan, Drive
 from gradspec.conformance.campaign.isolated import TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import KEPT, InProcess, few_of_each
+from gradspec.conformance.campaign.local import KEPT, InProcess, limit_duplicates
 from gradspec.conformance.campaign.request import CampaignBudget
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
@@ -530,7 +530,7 @@ def failure(case, rule="value.sum", result="y"):
 def test_many_alike_are_counted_and_few_are_kept():
     ledger, many = Ledger(), 200
     for number in range(many):
-        kept, unkept = few_of_each([failure(f"{number}.0")] * 5, Counter())
+        kept, unkept = limit_duplicates([failure(f"{number}.0")] * 5, Counter())
         assert (len(kept), len(unkept)) == (KEPT, 5 - KEPT)
         ledger.take(Batch(number, (Judged("avg_pool", "value", (), "defect", failures=kept, unkept=unkept),)))
     ((_, kept),) = ledger.failures.items()

@@ -1,4 +1,4 @@
-"""Probes, repeatability, guards, promises, reduced modes: each finds what it is for, and nothing in a plain kernel."""
+"""Probes, repeatability, guards, expected errors, reduced modes: each finds its defects, and none in a plain kernel."""
 
 import re
 import signal
@@ -13,19 +13,20 @@ import pytest
 
 import gradspec as gs
 from conformance import fake_targets as fake
-from conformance.fake_targets import Fake, Promising, Threaded, Writing, convolution, rounded_to
+from conformance.fake_targets import ExpectingErrors, Fake, Threaded, Writing, convolution, rounded_to
 from gradspec.conformance import Arithmetic, meaning
-from gradspec.conformance.checks import CHECKS, again, guards, memory, repeat
+from gradspec.conformance.checks import CHECKS, check_again, guards, memory, repeat
+from gradspec.conformance.checks.expected_errors import missing_errors
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.checks.promises import MISTAKES, broken, of_the_specification
-from gradspec.conformance.judge.reduced import ARITHMETICS, judged_reduced, known
+from gradspec.conformance.judge.reduced import ARITHMETICS, judge_reduced, known
 from gradspec.conformance.judge.reduced import REDUCED as MODES
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.judge.snapshot import same_bits
 from gradspec.conformance.model.case import CheckCase, Selection
 from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, laid_out
-from gradspec.conformance.model.target import Promise
+from gradspec.conformance.model.target import ExpectedError
 from gradspec.conformance.targets import target_named
+from gradspec.conformance.targets.native.expected_errors import IMPORTS, ROWS
 from gradspec.domains.formats import BF16
 
 # --- probes -----------------------------------------------------------------------------------------------------------
@@ -362,27 +363,27 @@ def test_checks_are_made_on_their_cases_and_again_by_rule():
         if check.applies(case(0, i)) and check.look(target, pairs_call())
     ]
     assert made == ["outputs"]
-    assert summary(again(target, pairs_call(), "guard"))[0] == ("defect", "guard")
-    assert again(target, pairs_call(), "threads") == []
+    assert summary(check_again(target, pairs_call(), "guard"))[0] == ("defect", "guard")
+    assert check_again(target, pairs_call(), "threads") == []
     assert all(rule in RULES for check in CHECKS for rule in check.rules)
 
 
-# --- promises ---------------------------------------------------------------------------------------------------------
+# --- expected errors --------------------------------------------------------------------------------------------------
 
 
-def promise(call, raises=(ValueError,)):
-    return Promise("conv", call, raises, "", "it says so")
+def expected(call, raises=(ValueError,)):
+    return ExpectedError("conv", call, raises, "", "it says so")
 
 
-def test_promised_errors_that_do_not_come():
+def test_expected_errors_that_are_missing():
     def wrong():
         raise KeyError("x")
 
     def right():
         raise gs.ShapeError("no")
 
-    target = Promising(promise(right), promise(wrong), promise(lambda: (np.ones((2, 3)), 5)))
-    found = [(v.kind, v.rule, v.got, v.expected) for _, v in broken(target)]
+    target = ExpectingErrors(expected(right), expected(wrong), expected(lambda: (np.ones((2, 3)), 5)))
+    found = [(v.kind, v.rule, v.got, v.expected) for _, v in missing_errors(target)]
     assert found == [
         ("defect", "promised_error", "KeyError: 'x'", "ValueError"),
         ("defect", "promised_error", "(an array of shape (2, 3), 5)", "ValueError"),
@@ -390,16 +391,17 @@ def test_promised_errors_that_do_not_come():
 
 
 @pytest.mark.parametrize("functions", [gs.spec, gs], ids=["spec", "eager"])
-def test_the_specification_keeps_its_promises(functions):
-    made = of_the_specification(lambda op, arrays, attributes: getattr(functions, op)(*arrays, **attributes))
-    assert len(made) == len(MISTAKES)
-    assert broken(Promising(*made)) == []
+def test_the_specification_raises_the_expected_errors(functions):
+    errors = [row.expected(IMPORTS, lambda: {"gs": functions, "np": np}) for row in ROWS]
+    assert len(errors) == 40
+    assert missing_errors(ExpectingErrors(*errors)) == []
 
 
-def test_a_mistake_reads_as_a_program():
-    for mistake in MISTAKES:
-        compile(mistake.source(), "mistake", "exec")
-    assert "gs.max_pool(np.zeros((1, 2, 4, 5), np.float32), kernel_size=(2, 0))" in MISTAKES[0].source()
+def test_an_expected_error_reads_as_a_program():
+    sources = [error.source for error in target_named("native").expected_errors()]
+    for source in sources:
+        compile(source, "error", "exec")
+    assert "gs.max_pool(np.zeros((1, 2, 4, 5), np.float32), kernel_size=(2, 0))" in sources[0]
 
 
 # --- reduced modes ----------------------------------------------------------------------------------------------------
@@ -416,7 +418,7 @@ REDUCED = {
 
 def judged(kernel, call, names):
     exact = meaning("conv", *call.inputs)
-    return judged_reduced(exact, kernel(call)["y"], Arithmetic.of(call.problem.dtype), names)
+    return judge_reduced(exact, kernel(call)["y"], Arithmetic.of(call.problem.dtype), names)
 
 
 @pytest.mark.parametrize("mode", REDUCED)
@@ -444,7 +446,7 @@ def test_factors_may_be_rounded_to_nearest_and_no_further(mode, bits):
     too_much = np.float32(1 + 2.0 ** (1 - bits) - 2.0**-23)
     for x, words in ((almost_half, mode), (too_much, None)):
         exact = meaning("conv", np.full((1, 1), x), np.full((1, 1, 1), x))
-        assert judged_reduced(exact, np.float32([[1.0]]), Arithmetic.of("f32"), [mode]) == words
+        assert judge_reduced(exact, np.float32([[1.0]]), Arithmetic.of("f32"), [mode]) == words
 
 
 def test_two_liberties_at_once():
@@ -472,13 +474,13 @@ def test_a_mode_permits_what_is_permitted_anyway_and_no_copies(mode):
     call = conv_call(dtype=np.float16)
     assert judged(convolution(), call, [mode]) == mode
     chosen = meaning("max_pool", np.float32([1, 2]), (2,))
-    assert judged_reduced(chosen, np.float32([1]), Arithmetic.of("f32"), [mode]) is None
+    assert judge_reduced(chosen, np.float32([1]), Arithmetic.of("f32"), [mode]) is None
 
 
 def test_special_results_stay_special():
     exact = meaning("conv", np.float16([[np.nan, 1.0]]), np.float16([[[1, 1]]]))
     for got in (0.0, np.inf):
-        assert judged_reduced(exact, np.float16([[got]]), Arithmetic.of("f16"), ["parts"]) is None
+        assert judge_reduced(exact, np.float16([[got]]), Arithmetic.of("f16"), ["parts"]) is None
 
 
 def test_names_of_modes():
@@ -506,4 +508,4 @@ def test_our_kernels_are_clean():
         for check in CHECKS:
             assert check.look(native, pairs_call(layout)) == []
             assert check.look(native, conv_call()) == []
-    assert broken(native) == []
+    assert missing_errors(native) == []

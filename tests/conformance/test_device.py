@@ -27,7 +27,7 @@ from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.memory import MARGIN, NANS, packed
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, Problem, laid_out
 from gradspec.conformance.model.verdict import Failure, Finding, Verdict
-from gradspec.conformance.shrink.causes import explained
+from gradspec.conformance.shrink.causes import explain_group
 from gradspec.conformance.targets import devices, target_named
 from gradspec.conformance.targets.devices import CudaDevice, CupyMemory, JaxMemory, TorchMemory, device_named
 from gradspec.conformance.targets.user.target import UserKernels
@@ -302,9 +302,9 @@ class LostUnlessAlike(fake_device.Right):
 def test_a_deadly_call_is_shrunk_where_asking_what_is_offered_uses_the_device(kernels):
     met = Failure(on_ones(max_pool(12)).mapped(np.negative), Verdict("defect", "poisoned"), (), "0.0")
     target = AskingTheDevice(kernels).on(FakeDevice())
-    assert explained(target, [met], 60.0)[0].call.named()["x"].size < 12
+    assert explain_group(target, [met], 60.0)[0].call.named()["x"].size < 12
     assert target.device.is_in_use()  # when its programs were written
-    assert explained(target, [met], 60.0)[0].call.named()["x"].size == 12
+    assert explain_group(target, [met], 60.0)[0].call.named()["x"].size == 12
 
 
 def test_a_late_error_is_not_that_of_the_next_call():

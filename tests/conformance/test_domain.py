@@ -12,7 +12,7 @@ from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain, frames
 from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.report import html
-from gradspec.conformance.report.words import told_domain
+from gradspec.conformance.report.words import describe_domain
 from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.testing import check_kernel
 
@@ -289,7 +289,7 @@ def test_a_kernel_that_declares_nothing_is_judged_in_what_was_found():
     run = check_here(Quiet, cases=40)
     assert (run.judged, run.findings) == (40, [])
     words = "takes kernel_size 3, stride 2, padding 1, dilation 1, channels from 8 to 1024 that 8 divides, batch 1"
-    assert told_domain(run).startswith(words)
+    assert describe_domain(run).startswith(words)
     assert words in html.page(run)
 
 

@@ -7,10 +7,12 @@ from xml.etree import ElementTree
 
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import Finding, Probe
-from gradspec.conformance.report.markdown import MOST_ROWS, page
-from gradspec.conformance.report.picture import picture
 
 ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("peers_page", ROOT / "benchmarks" / "peers_page.py")
+SCRIPT = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(SCRIPT)
+MOST_ROWS, page, picture = SCRIPT.MOST_ROWS, SCRIPT.page, SCRIPT.picture
 FINDING = Finding(
     *("max_pool", "vjp", "defect", ("nan",), "f32", {}, "1.0", "0.0", "vjp.hits", "print(1)"),
     title="A | title\nof two lines",
@@ -37,6 +39,11 @@ def test_each_target_has_a_screen():
     assert "A note." in two
     assert "No defect was found." in two
     assert "[All 0 findings](data/three-more.json), 0 with a program" in three
+
+
+def test_names_of_files_and_headings():
+    assert SCRIPT.file_name("torch:channels_last") == "torch-channels_last"
+    assert SCRIPT.anchor("torch:channels_last") == "torchchannels_last"
 
 
 def test_a_long_list_is_cut_and_says_so():
@@ -76,8 +83,5 @@ def test_a_picture_has_a_square_for_each_operator_and_mode():
 
 
 def test_the_published_page_is_what_its_data_say():
-    spec = importlib.util.spec_from_file_location("peers_page", ROOT / "benchmarks" / "peers_page.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    for file, text in script.written(ROOT / "docs" / "peers").items():
+    for file, text in SCRIPT.written(ROOT / "docs" / "peers").items():
         assert file.read_text(encoding="utf-8") == text, f"python benchmarks/peers_page.py makes {file.name} anew"

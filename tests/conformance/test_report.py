@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -29,7 +30,7 @@ from gradspec.conformance.report.html import page
 from gradspec.conformance.report.overview import short, shown
 from gradspec.conformance.report.planes import MarkedPlane, drawn
 from gradspec.conformance.report.scenes import SCENES, scene
-from gradspec.conformance.report.words import in_one_sentence
+from gradspec.conformance.report.words import summarize
 from gradspec.conformance.targets import TARGETS
 
 RANKS = (1, 2, 3, 4)
@@ -200,7 +201,7 @@ def test_everything_about_the_run_is_on_the_page():
     run = whole_run()
     for said in (run.target, run.version, run.machine, "1.5 s", "tf32", "3,000", "no rank 4", "24 of 24", "! unusual"):
         assert said in text
-    assert in_one_sentence(run) in text
+    assert summarize(run) in text
     assert run.repeat in text
     assert all(f"{name}" in text and meaning in text for name, meaning in FEATURES.items())
     assert RULES["second"] in text
@@ -217,10 +218,10 @@ def test_a_run_that_is_not_whole_says_so():
 
 def test_the_sentence_counts_findings_and_judged_cases():
     run = replace(whole_run(), findings=[], tally=Tally(Counter({"pass": 2, "not_offered": 5})))
-    assert in_one_sentence(run) == "No defect found in 2 judged cases."
-    assert "offers nothing" in in_one_sentence(replace(run, tally=Tally(Counter(not_offered=5))))
+    assert summarize(run) == "No defect found in 2 judged cases."
+    assert "offers nothing" in summarize(replace(run, tally=Tally(Counter(not_offered=5))))
     two = replace(run, findings=[f for f in whole_run().findings if f.kind == "defect"][:2])
-    assert in_one_sentence(two) == "2 defects found in 2 judged cases."
+    assert summarize(two) == "2 defects found in 2 judged cases."
 
 
 def test_findings_have_their_own_links_and_the_facts_that_filters_need():
@@ -228,8 +229,8 @@ def test_findings_have_their_own_links_and_the_facts_that_filters_need():
     assert [article["id"] for article in articles] == [f"finding-{i}" for i in range(1, len(articles) + 1)]
     for article, finding in zip(articles, whole_run().findings, strict=True):
         assert article["data-kind"] == finding.kind
-        assert article["data-features"].split() == list(finding.causes or (PLAIN,))
-        assert article["data-places"].split(";")[0] == f"{finding.op} {finding.mode} {finding.dtype}"
+        assert json.loads(article["data-features"]) == list(finding.causes or (PLAIN,))
+        assert json.loads(article["data-places"])[0] == [finding.op, finding.mode, finding.dtype]
 
 
 def test_without_a_script_all_is_there_and_no_control_is_dead():

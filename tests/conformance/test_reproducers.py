@@ -9,11 +9,11 @@ import pytest
 
 from conformance import stateful_kernels as kernels
 from gradspec.conformance.campaign.replay import told
-from gradspec.conformance.campaign.verify import in_copies, in_new_processes, other, verified
+from gradspec.conformance.campaign.verify import in_copies, in_new_processes, other, verify_findings
 from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.verdict import Failure, Verdict
 from gradspec.conformance.shrink.causes import finding
-from gradspec.conformance.shrink.reach import reach
+from gradspec.conformance.shrink.search import reach
 from gradspec.conformance.targets.user.target import UserKernels
 from patience import PATIENCE
 
@@ -31,7 +31,7 @@ def replayed(target, verdict, call=None, run=None):
     """The finding of a failure, with its programs run."""
     failure = Failure(conv_call() if call is None else call, verdict, (), "0.0")
     run = run or in_copies(target.named())
-    return verified([finding(target, [failure], failure)], run, "a copy", PATIENCE)[0]
+    return verify_findings([finding(target, [failure], failure)], run, "a copy", PATIENCE)[0]
 
 
 STATEFUL = {
@@ -143,10 +143,11 @@ def test_programs_that_end_late_are_told_apart():
     verdict = Verdict("defect", "hang", got="no answer")
     failure = Failure(conv_call(), verdict, (), "0.0")
     found = finding(UserKernels(kernels.Kernels), [failure], failure)
-    late = verified([replace(found, programs={})], lambda programs, seconds: iter(()), "a copy", PATIENCE)[0]
+    late = verify_findings([replace(found, programs={})], lambda programs, seconds: iter(()), "a copy", PATIENCE)[0]
     assert late.reproduced is None
     assert "not run" in late.verification
-    assert verified([found], lambda programs, seconds: iter(()), "a copy", 0.0)[0].verification.endswith("no time left")
+    (late,) = verify_findings([found], lambda programs, seconds: iter(()), "a copy", 0.0)
+    assert late.verification.endswith("no time left")
 
 
 def test_a_mapping_is_named_by_its_keys_and_places_are_whole_numbers():

@@ -18,7 +18,7 @@ from gradspec.conformance.model.problem import FLOATS, INPUTS, MODES, Call, Prob
 from gradspec.conformance.model.verdict import FINDINGS, Failure, Finding, Verdict
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.shrink import search as shrinking
-from gradspec.conformance.shrink.causes import explained, finding, groups, merged, unexplained, varied
+from gradspec.conformance.shrink.causes import explain_group, finding, groups, merge_findings, pick_varied, unexplained
 from gradspec.conformance.shrink.search import manner, shrink
 from gradspec.conformance.shrink.steps import size, steps
 from gradspec.conformance.targets.native.target import NativeTarget
@@ -130,7 +130,7 @@ SMALLEST = {
 
 def findings(target: NativeTarget, failures: list[Failure], seconds: float) -> list[Finding]:
     """All findings of failures, worst first, each group of them shrunk for so many seconds."""
-    return merged(found for group in groups(failures) for found in explained(target, group, seconds))
+    return merge_findings(found for group in groups(failures) for found in explain_group(target, group, seconds))
 
 
 def failures_of(target: NativeTarget, *calls: Call) -> list[Failure]:
@@ -448,7 +448,7 @@ def test_the_worst_come_first_and_modes_stay_apart():
     found = findings(target, failures, ENOUGH)
     assert [one.kind for one in found] == ["defect"] * len(found)
     assert {(one.mode, one.result) for one in found} == {(f.call.mode, f.verdict.result) for f in failures}
-    assert merged(found) == found == merged(reversed(found))
+    assert merge_findings(found) == found == merge_findings(reversed(found))
 
 
 def reversed_weight_gradient(call: Call, results: Results) -> None:
@@ -590,9 +590,9 @@ def test_few_failures_of_a_group_are_of_every_sort():
     ]
     failures = failures_of(target, *strides)
     (group,) = groups(failures)
-    two = varied(group, 2)
+    two = pick_varied(group, 2)
     assert [failure.call.problem.attributes["stride"] for failure in two] in ([(1, 1), (2, 1)], [(2, 1), (1, 1)])
-    assert {id(failure) for failure in varied(group, 9)} == {id(failure) for failure in group}
+    assert {id(failure) for failure in pick_varied(group, 9)} == {id(failure) for failure in group}
 
 
 @pytest.mark.exhaustive
@@ -602,6 +602,6 @@ def test_what_lacks_the_cause_is_left_over():
     other = replace(failure, call=call_of(replace(CONV, attributes={"groups": 2}), "jvp"), features=("grouped",))
     one = finding(target, [failure, other], shrink(target, failure, ENOUGH))
     assert unexplained([failure, other], one) in ([other], [])
-    assert sum(part.count for part in explained(target, [failure, other], ENOUGH)) == 2
+    assert sum(part.count for part in explain_group(target, [failure, other], ENOUGH)) == 2
     crashes = [replace(each, verdict=Verdict("defect", "crash")) for each in (failure, other)]
-    assert [part.count for part in explained(target, crashes, ENOUGH)] == [2]
+    assert [part.count for part in explain_group(target, crashes, ENOUGH)] == [2]

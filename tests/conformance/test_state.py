@@ -6,7 +6,15 @@ import pytest
 from conformance import stateful_kernels as kernels
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import examine, state
-from gradspec.conformance.checks.neighbours import ATTRIBUTES, SIZES, back, neighbour, neighbours, others, structural
+from gradspec.conformance.checks.neighbours import (
+    ATTRIBUTES,
+    SIZES,
+    neighbour,
+    neighbours,
+    others,
+    reverse,
+    structural,
+)
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.attributes import known, settled
 from gradspec.conformance.model.case import Selection
@@ -124,7 +132,7 @@ def test_a_neighbour_of_a_neighbour_may_be_the_call_again():
     call = call_of("max_pool", "value")
     for difference in ("ceil_mode", "numbers of x", "layout reversed", "dtype f16", "variant other"):
         other = neighbour(call, difference)
-        assert other is None or things(neighbour(other, back(call, difference))) == things(call)
+        assert other is None or things(neighbour(other, reverse(call, difference))) == things(call)
 
 
 def test_a_verdict_on_a_neighbour_names_the_dtype_of_the_call_before_it():

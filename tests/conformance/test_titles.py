@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.conformance.campaign.findings import worst_first
+from gradspec.conformance.campaign.findings import sort_worst_first
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.shrink.titles import SEVERITIES, severity, title
@@ -114,7 +114,7 @@ def test_the_worst_is_first():
         of_rule("guard", count=50),
     ]
     assert [severity(finding) for finding in reversed(found)] == [*SEVERITIES, "conventions"]
-    assert [finding.count for finding in worst_first(found)] == [50, 60, 70, 80, 90]
+    assert [finding.count for finding in sort_worst_first(found)] == [50, 60, 70, 80, 90]
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -313,7 +313,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 def _lowest(network: CheckedNetwork, low: np.ndarray, high: np.ndarray, rows: list[np.ndarray]) -> np.ndarray:
     graph = network.graph
     inputs = {graph.inputs[0]: (low[None].astype(float), high[None].astype(float))}
-    found = network.boxes(inputs, network.tightened(inputs))
+    found = network.boxes(inputs, network.tighten(inputs))
     targets = [(v, r[None].astype(float)) for v, r in zip(graph.outputs, rows, strict=True)]
     return network.lower(found, targets, {}, {})[0], found
 

@@ -70,7 +70,7 @@ def test_patches_agree_with_planes(function, shape, rank):
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     inputs = [x - np.float32(0.125), x + np.float32(0.125)]
     known = bounder.unknown()
-    made = patched_lines(graph, bounder.arithmetic, bounder.bounded, output, bounder.inner, rank)
+    made = patched_lines(graph, bounder.arithmetic, bounder.bounded, output, bounder.pre_activations, rank)
     assert made is not None
     cells = np.arange(output.type.size)
     low, high = Patches(output, rank, made, np.float32).bounds([*inputs, *known.flat()], cells)

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradspec as gs
-from gradspec.verify.property import Conjunction, Inequality, InputBox, Property
-from gradspec.verify.rationals import rounded_down, rounded_up
+from gradspec.verify.property import Conjunction, Inequality, InputBox, Property, round_down, round_up
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16]
 EDGES = [
@@ -30,7 +29,7 @@ def exactly(x):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", EDGES, ids=lambda number: f"{float(number)}")
 def test_rounding_is_directed_and_to_the_next_float(number, dtype):
-    (low,), (high,) = rounded_down([number], dtype), rounded_up([number], dtype)
+    (low,), (high,) = round_down([number], dtype), round_up([number], dtype)
     assert low.dtype == high.dtype == dtype
     assert exactly(low) <= number <= exactly(high)
     with np.errstate(over="ignore"):

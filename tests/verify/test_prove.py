@@ -123,7 +123,7 @@ def test_networks_of_every_format(dtype):
 
 def test_every_case_is_attacked(monkeypatch):
     """The first case is proved; the second has a counterexample at its end."""
-    monkeypatch.setattr(prove.__globals__["_Search"], "_centres", lambda *given: None)
+    monkeypatch.setattr(prove.__globals__["_Search"], "_try_centres", lambda *given: None)
     safe, unsafe = (Property.always([0], [high], [[1]], ["0.99"]) for high in ("1/2", 1))
     graph = gs.trace(lambda x: gs.relu(x) - gs.relu(x - 2.0), gs.f32[1])
     monkeypatch.setitem(prove.__globals__, "MOST_PARTS", 0)  # what the attack does not find, splitting may not

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 import gradspec as gs
 from gradspec.cli import main
-from gradspec.verify.answers import Answer, decimal
-from gradspec.verify.campaign import in_folder
+from gradspec.verify.answers import Answer, format_decimal
+from gradspec.verify.campaign import instances_in_folder
 from gradspec.verify.report import page
 from gradspec.verify.solving import Question
 from gradspec.verify.vnnlib import read_vnnlib
@@ -183,8 +183,8 @@ def test_a_number_is_written_in_full():
         Fraction(10) ** 30,
         Fraction(float(np.float32(0.1))),
     ):
-        assert Fraction(decimal(number)) == number
-    assert abs(Fraction(decimal(Fraction(2, 3))) - Fraction(2, 3)) < Fraction(1, 10**30)
+        assert Fraction(format_decimal(number)) == number
+    assert abs(Fraction(format_decimal(Fraction(2, 3))) - Fraction(2, 3)) < Fraction(1, 10**30)
 
 
 def test_a_page_is_not_broken_by_what_it_is_told():
@@ -271,7 +271,7 @@ def test_without_a_list_a_folder_has_one_network(folder, tmp_path):
     (tmp_path / "high.vnnlib").write_bytes((folder / "high.vnnlib").read_bytes())
     assert "0 networks and 1 properties" in gradspec(tmp_path).stderr
     (tmp_path / "hat.gs").write_bytes((folder / "hat.gs").read_bytes())
-    assert [i.property.name for i in in_folder(tmp_path)] == ["high.vnnlib"]
+    assert [i.property.name for i in instances_in_folder(tmp_path)] == ["high.vnnlib"]
 
 
 def children():

@@ -65,13 +65,13 @@ class CheckRequest:
         return ("defect", "convention") if self.strict else ("defect",)
 
 
-def perform(request: CheckRequest, console: Console | None = None) -> int:
+def perform(request: CheckRequest, console: Console | None = None, judge: Callable[..., Run] | None = None) -> int:
     """Judge the target, show what was found, write what was asked for; the exit code."""
     require_places(request)
     console = console or Console(highlight=False, markup=False, emoji=False)
     try:
         with _live(console) as watch, terminated_like_interrupted():
-            run = check(request.target, progress=watch, **request.check)
+            run = (judge or check)(request.target, progress=watch, **request.check)
     except (TargetError, ValueError, ImportError) as error:
         raise CheckError(str(error)) from error
     if request.strict and run.repeat:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from gradspec.conformance.report.markup import Markup, element, joined
-from gradspec.conformance.report.shell import document, section
+from gradspec.conformance.report.markup import Markup, document, element, joined, section
 from gradspec.demo.page import TITLE, WINNER, Page, Picture
 
 CLASSES = {WINNER: "wins", TITLE: "title"}

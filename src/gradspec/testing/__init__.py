@@ -151,9 +151,9 @@ def _target(
 
 
 def _given_together(spec: Any, inputs: Any, params: str | None) -> None:
-    from gradspec.conformance.campaign.request import given_together
+    from gradspec.conformance.campaign.request import require_spec_with_inputs
 
-    given_together(spec, inputs, params=params)
+    require_spec_with_inputs(spec, inputs, params=params)
 
 
 def _judged_by(spec: Any, inputs: Any, kernel: Any, *more: Any) -> ReferenceKernel:

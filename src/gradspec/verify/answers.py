@@ -42,7 +42,7 @@ class Answer:
 
     @classmethod
     def of(cls, result: Result, graph: Graph, property: Property) -> Answer:
-        witness = () if result.witness is None else shown(result.witness, graph, property)
+        witness = () if result.witness is None else format_witness(result.witness, graph, property)
         margin = float(result.margin) if np.isfinite(result.margin) else None
         word = WORDS[result.status]
         return cls(word, result.seconds, result.parts, margin, result.kernels, witness)
@@ -74,22 +74,22 @@ class Answer:
         return f"{said[self.answer]}, in {self.parts} part{'s' * (self.parts != 1)} and {self.seconds:.1f} s{margin}"
 
 
-def shown(witness: Sequence[Array], graph: Graph, property: Property) -> Witness:
+def format_witness(witness: Sequence[Array], graph: Graph, property: Property) -> Witness:
     """Inputs as the exact numbers that they are, and what the compiled kernels give for them."""
     computed = graph(*witness)
     outputs = computed if isinstance(computed, tuple) else (computed,)
     flat, values = (np.concatenate([a.reshape(-1) for a in arrays]) for arrays in (witness, outputs))
     nearest = [case.box.nearest(flat) for case in property.cases]
     x = next((x for x in nearest if property.is_counterexample(x, values)), nearest[0])
-    inputs = zip(names(property.inputs), map(decimal, x), strict=True)
+    inputs = zip(names(property.inputs), map(format_decimal, x), strict=True)
     return (*inputs, *zip(names(property.outputs), (repr(float(y)) for y in values), strict=True))
 
 
-def decimal(number: Fraction) -> str:
+def format_decimal(number: Fraction) -> str:
     """The number in full, which it has unless it divides by other primes than those of 10.
 
-    >>> decimal(Fraction(1, 4)), decimal(Fraction(float(np.float32(0.1)))), decimal(Fraction(1, 3))[:10]
-    ('0.25', '0.100000001490116119384765625', '0.33333333')
+    >>> [format_decimal(number)[:18] for number in (Fraction(1, 4), Fraction(float(np.float32(0.1))), Fraction(1, 3))]
+    ['0.25', '0.1000000014901161', '0.3333333333333333']
     """
     rest = number.denominator
     for prime in (2, 5):

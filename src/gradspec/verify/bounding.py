@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -37,8 +37,8 @@ class Bounder:
         makers = {v: node for node in graph.nodes for v in node.outputs}
         moving = varying(graph, self.bounded)
         inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in moving and v.type.is_float)
-        self.inner = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
-        """The operands of what is not affine: tighter bounds of them give tighter lines."""
+        self.pre_activations = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
+        """The operands of nonlinear operators: tighter bounds of them give tighter lines."""
         self.single = _singly_mixed(graph, self.bounded)
         self.runs: dict[Any, Any] = {}
         """What was compiled for this graph, here and elsewhere."""
@@ -50,29 +50,31 @@ class Bounder:
         builder = Builder()
         found = Boxes(self.graph, builder, self.arithmetic)
         enter(found, self.bounded)
-        known = {v: known_ends(found, v) for v in self.inner}
+        known = {v: known_ends(found, v) for v in self.pre_activations}
         found.run(known)
-        ends = [end for v in (*self.inner, *self.graph.outputs) for end in found[v].ends]
+        ends = [end for v in (*self.pre_activations, *self.graph.outputs) for end in found[v].ends]
         return compile(builder.build(ends, allow_unused=True))
 
-    def boxes(self, inputs: Sequence[Array], known: Known) -> tuple[Known, list[Ends]]:
+    def boxes(self, inputs: Sequence[Array], known: IntermediateBounds) -> tuple[IntermediateBounds, list[Ends]]:
         """The boxes of the inner variables and of the outputs."""
         flat = self._boxes(*inputs, *known.flat())
         pairs = list(zip(flat[::2], flat[1::2], strict=True))
-        inner = Known(dict(zip(self.inner, pairs, strict=False)))
-        return inner, pairs[len(self.inner) :]
+        inner = IntermediateBounds(dict(zip(self.pre_activations, pairs, strict=False)))
+        return inner, pairs[len(self.pre_activations) :]
 
-    def unknown(self) -> Known:
+    def unknown(self) -> IntermediateBounds:
         """Nothing but that numbers are not NaN."""
         dtype = self.arithmetic.dtype.numpy
-        return Known({v: (np.full(v.shape, -np.inf, dtype), np.full(v.shape, np.inf, dtype)) for v in self.inner})
+        return IntermediateBounds(
+            {v: (np.full(v.shape, -np.inf, dtype), np.full(v.shape, np.inf, dtype)) for v in self.pre_activations}
+        )
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def _lines(self, target: Var) -> tuple[Callable[..., Any], Graph]:
         """What all rows of a target share, compiled, and the graph of one row."""
         if target not in self.runs:
-            whole = lines(self.graph, self.arithmetic, self.bounded, target, self.inner).simplify()
+            whole = lines(self.graph, self.arithmetic, self.bounded, target, self.pre_activations).simplify()
             coefficients = whole.inputs[-1]
             early, late = split(whole, [coefficients])
             self.runs[target] = compile(early), late
@@ -85,14 +87,16 @@ class Bounder:
             self.runs[target, count] = compile(late.batch(count, axes).simplify())
         return self.runs[target, count]  # type: ignore[no-any-return]
 
-    def lower(self, inputs: Sequence[Array], known: Known, target: Var, rows: Array) -> Array:
+    def lower(self, inputs: Sequence[Array], known: IntermediateBounds, target: Var, rows: Array) -> Array:
         """A lower bound of each of ``rows``, linear functions of ``target``, over the box."""
         early, _ = self._lines(target)
         middle = early(*inputs, *known.flat())
         middle = middle if isinstance(middle, tuple) else (middle,)
         results = []
-        for part in self._parts(rows):
-            padded = np.zeros((_padded(len(part), self._most_rows), *part.shape[1:]), part.dtype)
+        for first in range(0, len(rows), self._most_rows):
+            part = rows[first : first + self._most_rows]
+            size = next((n for n in (16, 64) if len(part) <= n), self._most_rows)  # so that few graphs are compiled
+            padded = np.zeros((size, *part.shape[1:]), part.dtype)
             padded[: len(part)] = part
             results.append(self._rows(target, len(padded))(*middle, padded)[: len(part)])
         return np.concatenate(results) if results else np.zeros(0, self.arithmetic.dtype.numpy)
@@ -108,20 +112,19 @@ class Bounder:
         computed = (v for node in self.graph.nodes for v in node.outputs)
         return int(max(v.type.size for v in (*self.graph.inputs, *computed)))
 
-    def _parts(self, rows: Array) -> Iterator[Array]:
-        for first in range(0, len(rows), self._most_rows):
-            yield rows[first : first + self._most_rows]
-
-    def tightened(self, inputs: Sequence[Array], known: Known) -> Known:
+    def tighten(self, inputs: Sequence[Array], known: IntermediateBounds) -> IntermediateBounds:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
-        for var in self.inner:
+        for var in self.pre_activations:
             if var not in self.single:
                 boxes, _ = self.boxes(inputs, known)
                 undecided = self.undecided(var, *boxes[var])
-                known = known.with_(var, self.tighter(inputs, known, var, boxes[var], undecided))
+                tighter = self.tighten_cells(inputs, known, var, boxes[var], undecided)
+                known = IntermediateBounds({**known.ends, var: tighter})
         return known
 
-    def tighter(self, inputs: Sequence[Array], known: Known, var: Var, ends: Ends, where: Any = True) -> Ends:
+    def tighten_cells(
+        self, inputs: Sequence[Array], known: IntermediateBounds, var: Var, ends: Ends, where: Any = True
+    ) -> Ends:
         """The bounds of a variable by lines, in the cells asked for and where they are better than ``ends``."""
         low, high = (end.copy() for end in ends)
         cells = np.flatnonzero(np.broadcast_to(where, var.shape))
@@ -131,7 +134,8 @@ class Bounder:
         if patches is not None and patches.pay(cells):
             below, above = patches.bounds([*inputs, *known.flat()], cells)
         else:
-            rows = _units(cells, var.shape, self.arithmetic.dtype.numpy)
+            rows = np.zeros((len(cells), *var.shape), self.arithmetic.dtype.numpy)
+            rows.reshape(len(cells), -1)[np.arange(len(cells)), cells] = 1
             below, above = (sign * self.lower(inputs, known, var, sign * rows) for sign in (1, -1))
         low.flat[cells], high.flat[cells] = np.fmax(low.flat[cells], below), np.fmin(high.flat[cells], above)
         return low, high
@@ -140,7 +144,7 @@ class Bounder:
         """What bounds cells of a variable by their receptive fields, where these are small."""
         if ("patches", var) not in self.runs:
             made = (
-                (rank, patched_lines(self.graph, self.arithmetic, self.bounded, var, self.inner, rank))
+                (rank, patched_lines(self.graph, self.arithmetic, self.bounded, var, self.pre_activations, rank))
                 for rank in range(var.ndim - 1, 0, -1)
             )
             dtype = self.arithmetic.dtype.numpy
@@ -192,8 +196,8 @@ class Patches:
 
 
 @dataclass(frozen=True)
-class Known:
-    """Bounds of the inner variables."""
+class IntermediateBounds:
+    """Lower and upper bounds of the pre-activations."""
 
     ends: Mapping[Var, Ends]
 
@@ -202,9 +206,6 @@ class Known:
 
     def flat(self) -> list[Array]:
         return [end for pair in self.ends.values() for end in pair]
-
-    def with_(self, var: Var, ends: Ends) -> Known:
-        return Known({**self.ends, var: ends})
 
 
 def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
@@ -220,12 +221,7 @@ def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
     return set(sums)
 
 
-def _units(cells: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    rows = np.zeros((len(cells), prod(shape)), dtype)
-    rows[np.arange(len(cells)), cells] = 1
-    return rows.reshape(len(cells), *shape)
-
-
-def _padded(count: int, most: int) -> int:
-    """One of few numbers of rows, so that few graphs are compiled."""
-    return next((size for size in (16, 64, most) if count <= size), most)
+def unflatten(flat: Array, variables: Sequence[Var]) -> list[Array]:
+    """The arrays of variables, which the last axis has one after the other."""
+    parts = np.split(flat, np.cumsum([v.type.size for v in variables])[:-1], axis=-1)
+    return [part.reshape(*flat.shape[:-1], *v.shape) for part, v in zip(parts, variables, strict=True)]

@@ -15,7 +15,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import DTypeError, ShapeError
-from gradspec.verify.bounding import Bounder, Ends, Known
+from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds
 from gradspec.verify.slopes import FreeLines
 
 METHODS = ("boxes", "crown", "alpha")
@@ -90,11 +90,11 @@ def bounds(
     _require("method", method, METHODS)
     lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
     found = bounder(graph, len(lows), kernels)
-    inputs = boxed_inputs(graph, found, lows, highs, others)
-    rows = None if C is None else functions_of(graph, found, np.asarray(C))
+    inputs = prepare_inputs(graph, found, lows, highs, others)
+    rows = None if C is None else prepare_rows(graph, found, np.asarray(C))
     with _bar(progress and method == "alpha") as advance:
         ends = _METHODS[method](found, inputs, rows, advance)
-    lower_ends, upper_ends = zip(*(_opened(low, high) for low, high in ends), strict=True)
+    lower_ends, upper_ends = zip(*(_open_nans(low, high) for low, high in ends), strict=True)
     one = len(ends) == 1
     return Bounds(lower_ends[0] if one else lower_ends, upper_ends[0] if one else upper_ends, method, kernels)
 
@@ -122,12 +122,12 @@ def _by_boxes(found: Bounder, inputs: Sequence[Array], rows: Array | None, advan
 
 
 def _by_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None, advance: Advance) -> list[Ends]:
-    known = found.tightened(inputs, found.unknown())
+    known = found.tighten(inputs, found.unknown())
     if rows is not None:
         return _of_rows(found, inputs, known, rows)
     _, boxes = found.boxes(inputs, known)
     pairs = zip(found.graph.outputs, boxes, strict=True)
-    return [found.tighter(inputs, known, v, ends) if v.type.is_float else ends for v, ends in pairs]
+    return [found.tighten_cells(inputs, known, v, ends) if v.type.is_float else ends for v, ends in pairs]
 
 
 def _of_rows(found: Bounder, inputs: Sequence[Array], known: Any, rows: Array) -> list[Ends]:
@@ -136,20 +136,20 @@ def _of_rows(found: Bounder, inputs: Sequence[Array], known: Any, rows: Array) -
 
 
 def _by_free_lines(found: Bounder, inputs: Sequence[Array], rows: Array | None, advance: Advance) -> list[Ends]:
-    known = found.tightened(inputs, found.unknown())
+    known = found.tighten(inputs, found.unknown())
     boxes, ends = found.boxes(inputs, known)
     if rows is not None:
-        return [_improved(found, inputs, boxes, found.graph.outputs[0], rows, advance)]
+        return [_improve_rows(found, inputs, boxes, found.graph.outputs[0], rows, advance)]
     results = []
     for var, (low, high) in zip(found.graph.outputs, ends, strict=True):
         unit = np.eye(var.type.size, dtype=low.dtype).reshape(-1, *var.shape)
-        below, above = _improved(found, inputs, boxes, var, unit, lambda part: advance(part / len(ends)))
+        below, above = _improve_rows(found, inputs, boxes, var, unit, lambda part: advance(part / len(ends)))
         results.append((np.fmax(low, below.reshape(var.shape)), np.fmin(high, above.reshape(var.shape))))
     return results
 
 
-def _improved(
-    found: Bounder, inputs: Sequence[Array], boxes: Known, target: Var, rows: Array, advance: Advance
+def _improve_rows(
+    found: Bounder, inputs: Sequence[Array], boxes: IntermediateBounds, target: Var, rows: Array, advance: Advance
 ) -> Ends:
     """Both bounds of each row, by slopes of its own that are improved for it."""
     stacked, known = [a[None] for a in inputs], [a[None] for a in boxes.flat()]
@@ -162,7 +162,7 @@ def _improved(
 
     for part in parts:
         free = FreeLines(found, target, part)
-        bound, _ = free.improved(stacked, known, free.first(boxes), ALPHA_STEPS, goes_on)
+        bound, _ = free.improve(stacked, known, free.initial(boxes), ALPHA_STEPS, goes_on)
         ends.append(bound[0])
     both = np.concatenate(ends)
     return both[: len(rows)], -both[len(rows) :]
@@ -171,7 +171,7 @@ def _improved(
 _METHODS: dict[str, Callable[..., list[Ends]]] = {"boxes": _by_boxes, "crown": _by_lines, "alpha": _by_free_lines}
 
 
-def _opened(low: Array, high: Array) -> Ends:
+def _open_nans(low: Array, high: Array) -> Ends:
     """Where nothing is known, the ends are infinite."""
     if low.dtype.kind in "iub":
         return low, high
@@ -191,7 +191,7 @@ def _require(name: str, value: Any, known: Sequence[str]) -> None:
         raise ValueError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}")
 
 
-def boxed_inputs(graph: Graph, found: Bounder, lows: Any, highs: Any, others: Sequence[Any]) -> list[Array]:
+def prepare_inputs(graph: Graph, found: Bounder, lows: Any, highs: Any, others: Sequence[Any]) -> list[Array]:
     """Both ends of the first inputs, and the others, checked."""
     if len(lows) != len(highs):
         raise TypeError(f"lower has {len(lows)} boxes and upper {len(highs)}; give one of each for the same inputs")
@@ -239,7 +239,7 @@ def _array(found: Bounder, var: Var, value: Any) -> Array:
     return exact
 
 
-def functions_of(graph: Graph, found: Bounder, rows: Array) -> Array:
+def prepare_rows(graph: Graph, found: Bounder, rows: Array) -> Array:
     if len(graph.outputs) != 1:
         raise ValueError(f"C is for a graph of one output, and this one has {len(graph.outputs)}")
     (output,) = graph.outputs

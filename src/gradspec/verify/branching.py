@@ -18,7 +18,7 @@ import numpy as np
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
-from gradspec.verify.bounding import Bounder, Known
+from gradspec.verify.bounding import Bounder, IntermediateBounds, unflatten
 from gradspec.verify.certificate import Leaf, Tree, node_numbers
 from gradspec.verify.slopes import Free, FreeLines
 
@@ -105,21 +105,22 @@ class InputPart:
 class InputSplitting:
     """Bounds of many boxes of inputs at once, inner variables included."""
 
-    def __init__(self, bounder: Bounder, goal: ProofGoal, others: Sequence[Array]) -> None:
-        self._bounder, self._goal, self._others = bounder, goal, others
-        self._targets = [v for v in bounder.inner if v not in bounder.single]
-        self._shapes = [v.shape for v, has in zip(bounder.graph.inputs, bounder.bounded, strict=True) if has]
+    def __init__(self, bounder: Bounder, goal: ProofGoal) -> None:
+        self._bounder, self._goal = bounder, goal
+        self._targets = [v for v in bounder.pre_activations if v not in bounder.single]
 
     @staticmethod
     def fits(bounder: Bounder) -> bool:
         """Whether all rows of all inner variables are few enough to be bounded anew for every part."""
-        rows = max((2 * v.type.size for v in bounder.inner), default=1)
+        rows = max((2 * v.type.size for v in bounder.pre_activations), default=1)
         return TOGETHER * rows * bounder.largest <= MOST_COEFFICIENTS
 
-    def bounded(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
+    def bound_parts(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
         """The margin of each part, and the axis along which to split it."""
         padded = [*parts, *[parts[-1]] * (TOGETHER - len(parts))]
-        inputs = self._inputs(padded)
+        lows, highs = (np.stack([getattr(part, name) for part in padded]) for name in ("lower", "upper"))
+        pairs = zip(*(unflatten(flat, self._bounder.graph.inputs) for flat in (lows, highs)), strict=True)
+        inputs = [end for pair in pairs for end in pair]
         known = {v: [np.full((TOGETHER, *v.shape), end, self._dtype) for end in (-np.inf, np.inf)] for v in self._inner}
         for var in self._targets:
             ends = self._run(var)(*inputs, *(end for pair in known.values() for end in pair))
@@ -129,9 +130,8 @@ class InputSplitting:
         lower, *slopes = self._run(output)(*inputs, *(end for pair in known.values() for end in pair))
         margins = self._goal.margins(lower)
         reach = [np.abs(s).reshape(TOGETHER, len(self._goal.rows), -1).sum(axis=1) for s in slopes]
-        widths = np.stack([part.upper - part.lower for part in padded])
         with np.errstate(over="ignore", invalid="ignore"):
-            gains = np.nan_to_num(np.concatenate(reach, axis=1) * widths, nan=np.inf)
+            gains = np.nan_to_num(np.concatenate(reach, axis=1) * (highs - lows), nan=np.inf)
         axes = np.argmax(gains, axis=1)
         return margins[: len(parts)], axes[: len(parts)]
 
@@ -141,23 +141,15 @@ class InputSplitting:
 
     @property
     def _inner(self) -> Sequence[Var]:
-        return self._bounder.inner
-
-    def _inputs(self, parts: Sequence[InputPart]) -> list[Array]:
-        found, begun = [], 0
-        for shape in self._shapes:
-            size = int(np.prod(shape))
-            ends = ([p.lower for p in parts], [p.upper for p in parts])
-            found += [np.stack([e[begun : begun + size].reshape(shape) for e in end]) for end in ends]
-            begun += size
-        return found + [np.broadcast_to(a, (len(parts), *a.shape)) for a in self._others]
+        return self._bounder.pre_activations
 
     def _run(self, target: Var) -> Callable[..., Any]:
         b, last = self._bounder, target is self._bounder.graph.outputs[0]
-        rows = self._goal.rows if last else _both_signs(target, self._dtype)
+        unit = np.eye(target.type.size, dtype=self._dtype).reshape(-1, *target.shape)
+        rows = self._goal.rows if last else np.concatenate([unit, -unit])
         key = ("boxes of inputs", target, len(rows))
         if key not in b.runs:
-            graph = lines(b.graph, b.arithmetic, b.bounded, target, b.inner, slopes=last).simplify()
+            graph = lines(b.graph, b.arithmetic, b.bounded, target, b.pre_activations, slopes=last).simplify()
             fixed = len(graph.inputs) - 1
             by_row = graph.batch(len(rows), [*[None] * fixed, 0])
             b.runs[key] = compile(by_row.batch(TOGETHER, [*[0] * fixed, None]).simplify())
@@ -165,12 +157,7 @@ class InputSplitting:
         return lambda *inputs: run(*inputs, rows)
 
 
-def _both_signs(target: Var, dtype: Any) -> Array:
-    unit = np.eye(target.type.size, dtype=dtype)
-    return np.concatenate([unit, -unit]).reshape(-1, *target.shape)
-
-
-def halves(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
+def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
     """The box cut in two, with one number in both, as the tree is told."""
     middle = part.lower[axis] / 2 + part.upper[axis] / 2
     below, above = tree.split(part.number, axis, float(middle))
@@ -184,7 +171,7 @@ def halves(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
 
 
 @dataclass(frozen=True)
-class Side:
+class SplitConstraint:
     """Inner variable number ``variable`` is at most its kink at ``cell``, or at least."""
 
     variable: int
@@ -196,31 +183,31 @@ class Side:
 class SignSplitting:
     """Bounds of many parts at once, each known by the sides of some inner cells."""
 
-    def __init__(self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], known: Known) -> None:
+    def __init__(self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], known: IntermediateBounds) -> None:
         self._bounder, self._goal = bounder, goal
         boxes, _ = bounder.boxes(inputs, known)
         self._inputs, self._known = list(inputs), boxes
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], goal.rows)
-        largest = max((v.type.size for v in bounder.inner), default=1)
+        largest = max((v.type.size for v in bounder.pre_activations), default=1)
         self.together = int(max(1, min(32, 2**20 // (largest * len(goal.rows)))))
-        self._free = self._lines.first(boxes)
+        self._free = self._lines.initial(boxes)
 
-    def root(self, steps: int) -> tuple[float, Leaf]:
+    def bound_root(self, steps: int) -> tuple[float, Leaf]:
         """The margin of the whole, after the free slopes were improved for it, and what shows it."""
         inputs, known = self._stacked([()], 1)
-        lower, self._free = self._lines.improved(inputs, known, self._free, steps, self._proved)
+        lower, self._free = self._lines.improve(inputs, known, self._free, steps, self._proved)
         return float(self._goal.margins(lower)[0]), self._leaf(lower, known, self._free, 0)
 
-    def bounded(
-        self, parts: Sequence[tuple[Side, ...]], steps: int
-    ) -> tuple[Array, list[Side | None], Callable[[int], Leaf]]:
+    def bound_parts(
+        self, parts: Sequence[tuple[SplitConstraint, ...]], steps: int
+    ) -> tuple[Array, list[SplitConstraint | None], Callable[[int], Leaf]]:
         """The margin of each part, the cell to split it at, and what shows its margin."""
         inputs, known = self._stacked(parts, self.together)
         free = self._free.take(np.zeros(self.together, int))
-        lower, free = self._lines.improved(inputs, known, free, steps, self._proved)
+        lower, free = self._lines.improve(inputs, known, free, steps, self._proved)
         margins = self._goal.margins(lower)
         weights = self._weights(lower)
-        gains = self._gains(known, self._lines.steepest(inputs, known, free, weights))
+        gains = self._gains(known, self._lines.gradient(inputs, known, free, weights))
         sides = [self._best(known, gains, i) for i in range(len(parts))]
         return margins[: len(parts)], sides, lambda i: self._leaf(lower, known, free, i)
 
@@ -230,9 +217,9 @@ class SignSplitting:
         firsts = [next(node for node in of.shared if var in node.inputs) for var in of.multiplied]
         return node_numbers(self._bounder.graph, of.shared), node_numbers(self._bounder.graph, firsts)
 
-    def split_at(self, side: Side) -> tuple[int, int]:
+    def split_at(self, side: SplitConstraint) -> tuple[int, int]:
         """The operator that bends there, as certificates know it, and the cell."""
-        var = self._bounder.inner[side.variable]
+        var = self._bounder.pre_activations[side.variable]
         node = next(node for node in self._lines.shared if var in node.inputs)
         return node_numbers(self._bounder.graph, [node])[0], side.cell
 
@@ -260,7 +247,7 @@ class SignSplitting:
 
     @property
     def _inner(self) -> Sequence[Var]:
-        return self._bounder.inner
+        return self._bounder.pre_activations
 
     def _proved(self, lower: Array) -> bool:
         return bool(np.all(self._goal.margins(lower) > 0))
@@ -274,7 +261,7 @@ class SignSplitting:
             weights[np.arange(len(lower)), best] += open_
         return weights
 
-    def _stacked(self, parts: Sequence[tuple[Side, ...]], size: int) -> tuple[list[Array], list[Array]]:
+    def _stacked(self, parts: Sequence[tuple[SplitConstraint, ...]], size: int) -> tuple[list[Array], list[Array]]:
         inputs = [np.broadcast_to(a, (size, *a.shape)) for a in self._inputs]
         known = [np.repeat(end[None], size, axis=0) for end in self._known.flat()]
         for i, sides in enumerate(parts):
@@ -286,7 +273,7 @@ class SignSplitting:
     def _gains(self, known: Sequence[Array], gradients: Sequence[Array]) -> list[Array]:
         """To first order, what the bound gains on the worse side if a cell is split at its kink, where it has one."""
         gains = []
-        for i, var in enumerate(self._bounder.inner):
+        for i, var in enumerate(self._bounder.pre_activations):
             low, high = known[2 * i], known[2 * i + 1]
             kink = self._kink(var)
             inside = (low < kink) & (kink < high)
@@ -299,10 +286,10 @@ class SignSplitting:
         users = [node for node in self._bounder.relaxed if var in node.inputs and node.op.kinks is not None]
         return users[0].op.kinks(users[0].attrs)[0] if users else np.nan  # type: ignore[misc]
 
-    def _best(self, known: Sequence[Array], gains: Sequence[Array], part: int) -> Side | None:
+    def _best(self, known: Sequence[Array], gains: Sequence[Array], part: int) -> SplitConstraint | None:
         """The cell with the largest gain; None if no cell has a kink inside."""
         tops = [float(np.max(gain[part], initial=-np.inf)) for gain in gains]
         i = int(np.argmax(tops))
         if tops[i] == -np.inf:
             return None
-        return Side(i, int(np.argmax(gains[i][part])), True, self._kink(self._bounder.inner[i]))
+        return SplitConstraint(i, int(np.argmax(gains[i][part])), True, self._kink(self._bounder.pre_activations[i]))

@@ -87,7 +87,7 @@ def campaign(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
-    listed = [_limited(instance, timeout) for instance in _listed(instances)]
+    listed = [i if timeout is None else replace(i, seconds=timeout) for i in _list_instances(instances)]
     return VerifyCampaign(listed, kernels, seed, output, progress or (lambda _: None)).run(executor, jobs)
 
 
@@ -114,7 +114,7 @@ class VerifyCampaign:
                     number = waiting.popleft()
                     told = () if executor else (self._progress(number),)
                     arguments = asdict(self._question(number)), asdict(settings), self._losses[number], *told
-                    tasks.submit(number, self._losses[number], solved, *arguments)
+                    tasks.submit(number, self._losses[number], solve, *arguments)
                 for number, found, error in tasks.done(TICK):
                     if error is None:
                         self._enter(number, Answer.read(found))
@@ -171,7 +171,7 @@ class VerifyCampaign:
         self._watch(self.standing)
 
 
-def solved(
+def solve(
     question: Mapping[str, Any],
     settings: Mapping[str, Any],
     attempt: int = 0,
@@ -192,18 +192,14 @@ def solved(
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-def _listed(instances: Any) -> list[Instance]:
+def _list_instances(instances: Any) -> list[Instance]:
     if isinstance(instances, str | os.PathLike):
-        return in_folder(Path(instances)) if os.path.isdir(instances) else read_instances(instances)
+        return instances_in_folder(Path(instances)) if os.path.isdir(instances) else read_instances(instances)
     given = (i if isinstance(i, Instance) else Instance(Path(i[0]), Path(i[1]), SECONDS) for i in instances)
     return list(given)
 
 
-def _limited(instance: Instance, timeout: float | None) -> Instance:
-    return instance if timeout is None else replace(instance, seconds=timeout)
-
-
-def in_folder(folder: Path) -> list[Instance]:
+def instances_in_folder(folder: Path) -> list[Instance]:
     """The list of a folder; without one, each of its properties of its one network."""
     if (folder / "instances.csv").is_file():
         return read_instances(folder / "instances.csv")

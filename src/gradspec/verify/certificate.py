@@ -17,7 +17,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -239,7 +238,7 @@ def property_digest(property: Property) -> str:
     digest = hashlib.sha256()
 
     def tell(*what: Any) -> None:
-        digest.update(json.dumps(what, default=_text).encode() + b"\n")
+        digest.update(json.dumps(what, default=lambda n: f"{n.numerator}/{n.denominator}").encode() + b"\n")
 
     tell(VERSION, sum(p.size for p in property.inputs), sum(p.size for p in property.outputs))
     for case in property.cases:
@@ -247,10 +246,6 @@ def property_digest(property: Property) -> str:
         for conjunction in case.unsafe:
             tell("unsafe", [(row.outputs, row.inputs, row.bound, row.strict) for row in conjunction.inequalities])
     return digest.hexdigest()
-
-
-def _text(number: Fraction) -> str:
-    return f"{number.numerator}/{number.denominator}"
 
 
 # --- while a proof is searched ----------------------------------------------------------------------------------------

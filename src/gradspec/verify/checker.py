@@ -162,7 +162,7 @@ def _leaves(first: Array, second: Array, root: Any, parts: Callable[[Any, Any, A
         raise RefusedError(f"the tree does not cover its box: {len(stack)} parts of it have no leaves")
 
 
-def _together(items: Iterator[Any], most: int) -> Iterator[list[Any]]:
+def _batched(items: Iterator[Any], most: int) -> Iterator[list[Any]]:
     while found := list(islice(items, most)):
         yield found
 
@@ -182,9 +182,9 @@ def check_inputs(case: CheckedCase, tree: InputTree) -> int:
     most_rows = max([2 * v.type.size for v in network.inner] + [sum(len(of.inequalities) for of in case.unsafe), 1])
     most = max(1, min(MOST_BOXES, MOST_CELLS // (most_rows * network.largest)))
     count = 0
-    for boxes in _together(_leaves(tree.axis, tree.cut, (case.low, case.high), halves), most):
+    for boxes in _batched(_leaves(tree.axis, tree.cut, (case.low, case.high), halves), most):
         inputs = case.inputs(*(np.stack(ends) for ends in zip(*boxes, strict=True)))
-        found = network.boxes(inputs, network.tightened(inputs))
+        found = network.boxes(inputs, network.tighten(inputs))
         proved = case.by_any_row(found)
         if not proved.all():
             raise RefusedError(f"leaf {count + int(np.argmin(proved))} of the boxes of inputs is not proved")
@@ -203,7 +203,7 @@ class SignCheck:
         if tree.first.shape != (len(case.unsafe),):
             raise RefusedError("a row, or none, is not stated for each conjunction")
         self._inputs = case.inputs(case.low[None], case.high[None])
-        self._known = self._network.tightened(self._inputs)
+        self._known = self._network.tighten(self._inputs)
         self._open = [i for i, row in enumerate(tree.first.tolist()) if row < 0]
 
     def leaves(self) -> int:
@@ -218,7 +218,7 @@ class SignCheck:
         self._root = {v: (found[v].low, found[v].high) for v in network.inner}
         count = 0
         parts = _leaves(tree.node, tree.cell, (), self._sides) if self._open else iter(())
-        for leaves in _together(parts, most):
+        for leaves in _batched(parts, most):
             self._check(leaves, count)
             count += len(leaves)
         if count != len(tree.rows):
@@ -286,8 +286,8 @@ class SignCheck:
 
     def _free(self, begun: int, count: int, found: Mapping[Var, CheckedBox]) -> FreeNumbers:
         tree, network, part = self._tree, self._network, (begun, count)
-        slopes = self._placed(*part, tree.shared, tree.share_counts, tree.share_cells, tree.shares, np.nan)
-        others = self._placed(
+        slopes = self._place_numbers(*part, tree.shared, tree.share_counts, tree.share_cells, tree.shares, np.nan)
+        others = self._place_numbers(
             *part, tree.multiplied, tree.multiplier_counts, tree.multiplier_cells, tree.multipliers, 0.0
         )
         multipliers: dict[Var, Array] = {}
@@ -297,7 +297,7 @@ class SignCheck:
             multipliers[var] = np.where(known, array, 0.0)  # of a sign that is not known, none is used
         return FreeNumbers({network.numbered[number]: a for number, a in slopes.items()}, multipliers)
 
-    def _placed(
+    def _place_numbers(
         self, begun: int, count: int, nodes: Array, sizes: Array, cells: Array, numbers: Array, usual: float
     ) -> dict[int, Array]:
         """The numbers of some leaves for each operator, in the places of their cells."""
@@ -336,13 +336,13 @@ def check(certificate: Certificate | str | os.PathLike[str], graph: Graph, prope
         read = certificate if isinstance(certificate, Certificate) else read_certificate(certificate)
         kernels = read.kernels
         with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-            leaves = _checked(read, graph, property)
+            leaves = _check_all(read, graph, property)
     except (RefusedError, FormatError, UnsupportedError) as error:
         reason = str(error)
     return CheckResult(not reason, reason, kernels, leaves, time.monotonic() - begun)
 
 
-def _checked(certificate: Certificate, graph: Graph, property: Property) -> int:
+def _check_all(certificate: Certificate, graph: Graph, property: Property) -> int:
     if certificate.kernels not in ("any", "real"):
         raise RefusedError("it does not say of which kernels it is")
     if certificate.network != network_digest(graph):

@@ -179,13 +179,13 @@ class CheckedNetwork:
         for node in self.nodes:
             var, rule = node.outputs[0], self.maps[node]
             if isinstance(rule, AffineMap):
-                box = self._affine(node, rule, found)
+                box = self._affine_box(node, rule, found)
             else:
-                box = self._bent(node, rule, found[node.inputs[0]])
+                box = self._bend_box(node, rule, found[node.inputs[0]])
             found[var] = box.within(*known[var]) if var in known else box
         return found
 
-    def _affine(self, node: Node, rule: AffineMap, found: Mapping[Var, CheckedBox]) -> CheckedBox:
+    def _affine_box(self, node: Node, rule: AffineMap, found: Mapping[Var, CheckedBox]) -> CheckedBox:
         var = node.outputs[0]
         operands = [(part, found[node.inputs[part.operand]]) for part in rule.parts]
         leaves = rule.leaves([box.leaves if rule.joins else 1 for _, box in operands])
@@ -207,7 +207,7 @@ class CheckedNetwork:
         unknown = ~(np.isfinite(low) & np.isfinite(high))
         return CheckedBox(np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high), leaves, mass, error)
 
-    def _bent(self, node: Node, rule: WindowTaps | float, box: CheckedBox) -> CheckedBox:
+    def _bend_box(self, node: Node, rule: WindowTaps | float, box: CheckedBox) -> CheckedBox:
         shape = node.outputs[0].shape
         if isinstance(rule, WindowTaps):
             return plain_box(*(max_boxes(rule, end).reshape(-1, *shape) for end in (box.low, box.high)))
@@ -265,16 +265,16 @@ class CheckedNetwork:
             tally.lose(np.abs(arriving), own(var.type.size) * box.size)
         return tally.total()
 
-    def tightened(self, inputs: Known) -> dict[Var, tuple[Array, Array]]:
+    def tighten(self, inputs: Known) -> dict[Var, tuple[Array, Array]]:
         """Bounds of what bends are applied to, each by lines over those before it."""
         known: dict[Var, tuple[Array, Array]] = {}
         for var, worthwhile in self.inner.items():
             if worthwhile:
                 found = self.boxes(inputs, known)
-                known[var] = self._tighter(var, found)
+                known[var] = self._tighten_cells(var, found)
         return known
 
-    def _tighter(self, var: Var, found: Mapping[Var, CheckedBox]) -> tuple[Array, Array]:
+    def _tighten_cells(self, var: Var, found: Mapping[Var, CheckedBox]) -> tuple[Array, Array]:
         box, count = found[var], len(found[var].low)
         bends = [self.maps[node] for node in self.nodes if node.inputs[0] is var]
         inside = (box.low < 0) & (box.high > 0)
@@ -286,7 +286,8 @@ class CheckedNetwork:
             some = cells[begun : begun + most]
             rows = np.zeros((2 * len(some), var.type.size))
             rows[np.arange(len(some)), some], rows[np.arange(len(some), 2 * len(some)), some] = 1.0, -1.0
-            lower = self.lower(found, [(var, _spread(rows.reshape(-1, *var.shape), count))], {}, {})
+            shape = (count, len(rows), *var.shape)
+            lower = self.lower(found, [(var, np.broadcast_to(rows.reshape(shape[1:]), shape))], {}, {})
             low[:, some] = np.maximum(low[:, some], lower[:, : len(some)])
             high[:, some] = np.minimum(high[:, some], -lower[:, len(some) :])
         return low.reshape(box.low.shape), high.reshape(box.low.shape)
@@ -347,7 +348,3 @@ def _by_rows(pull: Callable[[Array], Array], coefficients: Array) -> Array:
     count, rows = coefficients.shape[:2]
     found = pull(coefficients.reshape(count * rows, *coefficients.shape[2:]))
     return found.reshape(count, rows, *found.shape[1:])
-
-
-def _spread(rows: Array, count: int) -> Array:
-    return np.broadcast_to(rows, (count, *rows.shape))

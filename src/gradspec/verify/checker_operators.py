@@ -54,7 +54,7 @@ class AffineMap:
     moves: bool = False
 
 
-def moved(parts: Sequence[tuple[int, Map, Map]], offset: Array, repeats: int = 0) -> AffineMap:
+def move_cells(parts: Sequence[tuple[int, Map, Map]], offset: Array, repeats: int = 0) -> AffineMap:
     """Numbers in other places: nothing is rounded but sums of ``repeats`` numbers on the way back."""
     return AffineMap(
         tuple(AffinePart(i, push, push, pull) for i, push, pull in parts),
@@ -71,7 +71,7 @@ def _batched(function: Callable[..., Array], *arguments: Any) -> Map:
     return lambda x: function(x, *arguments)
 
 
-def _zero(node: Node) -> Array:
+def _zeros(node: Node) -> Array:
     return np.zeros(node.outputs[0].shape)
 
 
@@ -81,14 +81,14 @@ def _zero(node: Node) -> Array:
 def _reshape(node: Node, values: Values) -> AffineMap:
     before, after = node.inputs[0].shape, node.outputs[0].shape
     pair = (lambda x: x.reshape(len(x), *after)), (lambda g: g.reshape(len(g), *before))
-    return moved([(0, *pair)], _zero(node))
+    return move_cells([(0, *pair)], _zeros(node))
 
 
 def _transpose(node: Node, values: Values) -> AffineMap:
     attrs: Any = node.attrs
     axes = tuple(attrs.axes)
     there, back = (0, *(a + 1 for a in axes)), (0, *(axes.index(a) + 1 for a in range(len(axes))))
-    return moved([(0, _batched(np.transpose, there), _batched(np.transpose, back))], _zero(node))
+    return move_cells([(0, _batched(np.transpose, there), _batched(np.transpose, back))], _zeros(node))
 
 
 def _broadcast(node: Node, values: Values) -> AffineMap:
@@ -103,23 +103,15 @@ def _broadcast(node: Node, values: Values) -> AffineMap:
     def pull(g: Array) -> Array:
         return g.sum(axis=axes).reshape(len(g), *before)  # type: ignore[no-any-return]
 
-    return moved([(0, push, pull)], _zero(node), repeats=prod(after) // max(prod(before), 1))
+    return move_cells([(0, push, pull)], _zeros(node), repeats=prod(after) // max(prod(before), 1))
 
 
 def _slice(node: Node, values: Values) -> AffineMap:
     attrs: Any = node.attrs
-    x, axes = node.inputs[0], zip(attrs.starts, attrs.sizes, attrs.steps, strict=True)
+    axes = zip(attrs.starts, attrs.sizes, attrs.steps, strict=True)
     places = np.ix_(*(start + step * np.arange(size) for start, size, step in axes))
-    return _gathered(x.shape, (slice(None), *places), _zero(node))
-
-
-def _gathered(shape: tuple[int, ...], places: Any, offset: Array) -> AffineMap:
-    def pull(g: Array) -> Array:
-        found = np.zeros((len(g), *shape))
-        found[places] = g
-        return found
-
-    return moved([(0, lambda x: x[places], pull)], offset)
+    scatter, gather = _scatter_and_gather(node.inputs[0].shape, (slice(None), *places))
+    return move_cells([(0, gather, scatter)], _zeros(node))
 
 
 def _pad(node: Node, values: Values) -> AffineMap:
@@ -129,30 +121,24 @@ def _pad(node: Node, values: Values) -> AffineMap:
     places = (slice(None), *np.ix_(*(lo + (gap + 1) * np.arange(n) for (lo, _), gap, n in axes)))
     offset = np.full(y, float(attrs.value))
     offset[places[1:]] = 0.0
-
-    def push(x: Array) -> Array:
-        found = np.zeros((len(x), *y))
-        found[places] = x
-        return found
-
-    return moved([(0, push, lambda g: g[places])], offset)
+    return move_cells([(0, *_scatter_and_gather(y, places))], offset)
 
 
 def _concat(node: Node, values: Values) -> AffineMap:
     attrs: Any = node.attrs
     axis: int = attrs.axis
     ends = np.cumsum([0, *(v.shape[axis] for v in node.inputs)])
-    offset, parts = _zero(node), []
+    offset, parts = _zeros(node), []
     for i, value in enumerate(values):
         own = (*(slice(None),) * axis, slice(int(ends[i]), int(ends[i + 1])))
         if value is not None:
             offset[own] = value
         else:
-            parts.append((i, *_placed(node.outputs[0].shape, (slice(None), *own))))
-    return moved(parts, offset)
+            parts.append((i, *_scatter_and_gather(node.outputs[0].shape, (slice(None), *own))))
+    return move_cells(parts, offset)
 
 
-def _placed(shape: tuple[int, ...], own: Any) -> tuple[Map, Map]:
+def _scatter_and_gather(shape: tuple[int, ...], own: Any) -> tuple[Map, Map]:
     def push(x: Array) -> Array:
         found = np.zeros((len(x), *shape))
         found[own] = x
@@ -165,7 +151,7 @@ def _placed(shape: tuple[int, ...], own: Any) -> tuple[Map, Map]:
 
 
 def _add(node: Node, values: Values, second: float = 1.0) -> AffineMap:
-    offset, parts = _zero(node), []
+    offset, parts = _zeros(node), []
     for i, (value, sign) in enumerate(zip(values, (1.0, second), strict=True)):
         if value is not None:
             offset = offset + sign * value
@@ -175,12 +161,12 @@ def _add(node: Node, values: Values, second: float = 1.0) -> AffineMap:
     return AffineMap(tuple(parts), offset, np.abs(offset), 1, lambda counts: sum(counts) + constants, joins=True)
 
 
-def _scaled(node: Node, factor: Array, roundings: int = 1, operand: int = 0, joins: bool = False) -> AffineMap:
+def _scale_by(node: Node, factor: Array, roundings: int = 1, operand: int = 0, joins: bool = False) -> AffineMap:
     """Times numbers that are exact, or rounded so often."""
     _require_usual(node, factor)
     by = _batched(np.multiply, factor)
     part = AffinePart(operand, by, _batched(np.multiply, np.abs(factor)), by)
-    return AffineMap((part,), _zero(node), _zero(node), roundings, lambda counts: counts[0] + roundings, joins)
+    return AffineMap((part,), _zeros(node), _zeros(node), roundings, lambda counts: counts[0] + roundings, joins)
 
 
 def _require_usual(node: Node, factor: Array) -> None:
@@ -191,26 +177,26 @@ def _require_usual(node: Node, factor: Array) -> None:
 
 def _neg(node: Node, values: Values) -> AffineMap:
     part = AffinePart(0, np.negative, lambda x: x, np.negative)
-    return AffineMap((part,), _zero(node), _zero(node), 0, lambda counts: counts[0], joins=True, moves=True)
+    return AffineMap((part,), _zeros(node), _zeros(node), 0, lambda counts: counts[0], joins=True, moves=True)
 
 
 def _mul(node: Node, values: Values) -> AffineMap:
     factor = values[1] if values[0] is None else values[0]
     if factor is None:
         raise UnsupportedError("the checker does not know mul of two operands that vary")
-    return _scaled(node, factor, operand=0 if values[0] is None else 1)
+    return _scale_by(node, factor, operand=0 if values[0] is None else 1)
 
 
 def _div(node: Node, values: Values) -> AffineMap:
     if values[0] is not None or values[1] is None:
         raise UnsupportedError("the checker does not know div by what varies")
     with np.errstate(divide="ignore"):
-        return _scaled(node, 1.0 / values[1], roundings=2)
+        return _scale_by(node, 1.0 / values[1], roundings=2)
 
 
 def _scale(node: Node, values: Values) -> AffineMap:
     attrs: Any = node.attrs
-    return _scaled(node, np.asarray(attrs.factor, np.float64), roundings=2, joins=True)
+    return _scale_by(node, np.asarray(attrs.factor, np.float64), roundings=2, joins=True)
 
 
 def _batch_norm(node: Node, values: Values) -> AffineMap:
@@ -409,7 +395,7 @@ def _sum(node: Node, values: Values) -> AffineMap:
         return np.broadcast_to(np.expand_dims(g, along), (len(g), *shape))
 
     part = AffinePart(0, push, push, pull)
-    return AffineMap((part,), _zero(node), _zero(node), terms, lambda counts: terms * counts[0], joins=True)
+    return AffineMap((part,), _zeros(node), _zeros(node), terms, lambda counts: terms * counts[0], joins=True)
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -492,7 +478,7 @@ def _avg_pool(node: Node, values: Values) -> AffineMap:
     count = len(taps.places)
     part = AffinePart(0, push(divisor), push(np.abs(divisor)), pull)
     back = max(count, taps.readers) + 2
-    return AffineMap((part,), _zero(node), _zero(node), back, lambda counts: count * counts[0] + 2, joins=True)
+    return AffineMap((part,), _zeros(node), _zeros(node), back, lambda counts: count * counts[0] + 2, joins=True)
 
 
 AFFINE: dict[str, Callable[[Node, Values], AffineMap]] = {

@@ -57,7 +57,7 @@ def perform(request: VerifyRequest) -> int:
     _require_sense(request)
     with terminated_like_interrupted():
         if request.check is not None:
-            return _checked(request)
+            return _check_certificate(request)
         return _many(request) if request.property is None else _one(request, request.property)
 
 
@@ -120,7 +120,7 @@ def _write_report(file: str, asked: Question, answer: Answer, solver: Solver) ->
     _say(f"written: {file}")
 
 
-def _checked(request: VerifyRequest) -> int:
+def _check_certificate(request: VerifyRequest) -> int:
     """Whether a certificate proves the property of the network, as the checker finds."""
     assert request.check is not None
     assert request.property is not None
@@ -232,9 +232,9 @@ def _show_summary(console: Console, outcomes: Sequence[InstanceAnswer], instance
     by_network: dict[str, list[InstanceAnswer]] = {}
     for outcome in outcomes:
         by_network.setdefault(Path(outcome.network).name, []).append(outcome)
-    rows = [_summed(name, some) for name, some in by_network.items()]
+    rows = [_summary_row(name, some) for name, some in by_network.items()]
     header = ("network", "unsat", "sat", "unknown", "agree", "parts", "seconds", "longest")
-    page.table(header, [*rows, _summed("all", outcomes)] if len(rows) != 1 else rows, right=range(1, 8))
+    page.table(header, [*rows, _summary_row("all", outcomes)] if len(rows) != 1 else rows, right=range(1, 8))
     if len(outcomes) < instances:
         page.say(f"Interrupted: {instances - len(outcomes)} of {instances} instances have no answer.", "bold yellow")
     for outcome in outcomes:
@@ -246,7 +246,7 @@ def _show_summary(console: Console, outcomes: Sequence[InstanceAnswer], instance
             page.say(f"DISAGREEMENT: {outcome.network} {outcome.property}: {said}", "bold red")
 
 
-def _summed(name: str, outcomes: Sequence[InstanceAnswer]) -> tuple[str, ...]:
+def _summary_row(name: str, outcomes: Sequence[InstanceAnswer]) -> tuple[str, ...]:
     counts = Counter(outcome.answer.answer for outcome in outcomes)
     stated = [outcome for outcome in outcomes if outcome.expected in ("sat", "unsat")]
     agreeing = sum(outcome.answer.answer == outcome.expected for outcome in stated)

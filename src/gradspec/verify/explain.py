@@ -13,10 +13,10 @@ from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.answers import names
-from gradspec.verify.bounding import Bounder, Ends, Known
-from gradspec.verify.bounds import bounder, boxed_inputs, functions_of
+from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
+from gradspec.verify.bounds import bounder, prepare_inputs, prepare_rows
 from gradspec.verify.property import Inequality, Property, PropertyCase
-from gradspec.verify.prove import flattened, goal_of
+from gradspec.verify.prove import flatten_graph, make_goal
 
 MOST_VIEWS = 8
 """Cases of a property that are looked at."""
@@ -68,26 +68,27 @@ def explain(graph: Graph, lower: Any, upper: Any, row: Any, *others: Any, kernel
     """
     lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
     found = bounder(graph, len(lows), kernels)
-    inputs = boxed_inputs(graph, found, lows, highs, others)
-    return _explained(found, inputs, found.tightened(inputs, found.unknown()), functions_of(graph, found, row[None])[0])
+    inputs = prepare_inputs(graph, found, lows, highs, others)
+    (one,) = prepare_rows(graph, found, row[None])
+    return _explain_bound(found, inputs, found.tighten(inputs, found.unknown()), one)
 
 
-def _explained(found: Bounder, inputs: list[Array], known: Known, row: Array) -> BoundExplanation:
+def _explain_bound(found: Bounder, inputs: list[Array], known: IntermediateBounds, row: Array) -> BoundExplanation:
     """By the bounds that are known of inner variables."""
     first, _ = found.boxes(inputs, found.unknown())
     better, _ = found.boxes(inputs, known)
-    layers = tuple(_layer(found, var, first[var], better[var]) for var in found.inner)
-    bound, *slopes = _steep(found)(*inputs, *known.flat(), row)
+    layers = tuple(_layer(found, var, first[var], better[var]) for var in found.pre_activations)
+    bound, *slopes = _bound_with_slopes(found)(*inputs, *known.flat(), row)
     moving = range(sum(found.bounded))
     radii = [inputs[2 * i + 1] / 2 - inputs[2 * i] / 2 for i in moving]
     return BoundExplanation(float(bound), layers, tuple(np.abs(s) * r for s, r in zip(slopes, radii, strict=True)))
 
 
-def _steep(found: Bounder) -> Any:
+def _bound_with_slopes(found: Bounder) -> Any:
     """The bound of one row, and its slopes in the inputs."""
     if "steep" not in found.runs:
         (output,) = found.graph.outputs
-        graph = lines(found.graph, found.arithmetic, found.bounded, output, found.inner, slopes=True)
+        graph = lines(found.graph, found.arithmetic, found.bounded, output, found.pre_activations, slopes=True)
         found.runs["steep"] = compile(graph.simplify())
     return found.runs["steep"]
 
@@ -126,30 +127,28 @@ def views(graph: Graph, property: Property, kernels: str) -> Iterator[RootView]:
 
 
 def _view(graph: Graph, property: Property, case: PropertyCase, kernels: str, number: int) -> RootView:
-    flat = flattened(graph, any(conjunction.names_inputs for conjunction in case.unsafe))
+    flat = flatten_graph(graph, any(conjunction.names_inputs for conjunction in case.unsafe))
     found = bounder(flat, len(flat.inputs), kernels)
-    cuts = np.cumsum([v.type.size for v in graph.inputs])[:-1]
-    low, high = (np.split(end, cuts) for end in case.box.outer(graph.inputs[0].dtype.numpy))
-    pairs = zip(graph.inputs, low, high, strict=True)
-    inputs = [end.reshape(v.shape) for v, *ends in pairs for end in ends]
-    goal = goal_of(found, inputs, case.unsafe, flat)
-    known = found.tightened(inputs, found.unknown())
+    ends = (unflatten(end, graph.inputs) for end in case.box.outer(graph.inputs[0].dtype.numpy))
+    inputs = [end for pair in zip(*ends, strict=True) for end in pair]
+    goal = make_goal(found, inputs, case.unsafe, flat)
+    known = found.tighten(inputs, found.unknown())
     above = found.lower(inputs, known, flat.outputs[0], goal.rows).astype(np.float64) - goal.least
     above = np.where(np.isnan(above), -np.inf, above)
     best = [rows[int(np.argmax(above[rows]))] for rows in goal.conjunctions]
     worst = min(range(len(best)), key=lambda i: above[best[i]])
-    words = [" and ".join(in_words(row, property) for row in c.inequalities) for c in case.unsafe]
+    words = [" and ".join(describe_inequality(row, property) for row in c.inequalities) for c in case.unsafe]
     return RootView(
         number,
         len(property.cases),
         tuple((text, float(above[row])) for text, row in zip(words, best, strict=True)),
         words[worst],
-        _explained(found, inputs, known, goal.rows[best[worst]]),
+        _explain_bound(found, inputs, known, goal.rows[best[worst]]),
         tuple(v.name for v in graph.inputs),
     )
 
 
-def in_words(row: Inequality, property: Property) -> str:
+def describe_inequality(row: Inequality, property: Property) -> str:
     """``Y_0 - 2 Y_1 <= 0.5``."""
     inputs, outputs = names(property.inputs), names(property.outputs)
     terms = [(c, outputs[j]) for j, c in row.outputs] + [(d, inputs[i]) for i, d in row.inputs]

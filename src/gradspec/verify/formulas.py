@@ -5,7 +5,7 @@ must hold. Both are made from the inside out. Each step is charged for what it m
 bounded however a formula is nested.
 
 >>> algebra, x, y, one = Algebra(), {0: Fraction(1)}, {~0: Fraction(1)}, {None: Fraction(1)}
->>> [[row]] = algebra.compared("<=", [algebra.multiple([{None: Fraction(2)}, y]), algebra.total([x, one])], True)
+>>> [[row]] = algebra.compare("<=", [algebra.multiply([{None: Fraction(2)}, y]), algebra.add([x, one])], True)
 >>> row
 Inequality(outputs=((0, Fraction(2, 1)),), inputs=((0, Fraction(-1, 1)),), bound=Fraction(1, 1), strict=False)
 """
@@ -58,7 +58,7 @@ class Algebra:
 
     # --- terms --------------------------------------------------------------------------------------------------------
 
-    def total(self, terms: Sequence[Term]) -> Term:
+    def add(self, terms: Sequence[Term]) -> Term:
         """Their sum, which takes the place of the largest: a chain of sums is not copied again at every link."""
         *others, found = sorted(terms, key=len)
         for term in others:
@@ -73,29 +73,29 @@ class Algebra:
             elif combined := self._charged(found.pop(variable) + number):
                 found[variable] = combined
 
-    def scaled(self, term: Term, factor: Fraction) -> Term:
+    def scale(self, term: Term, factor: Fraction) -> Term:
         if factor == 1:
             return term
         self.spend(len(term))
         return {variable: self._charged(number * factor) for variable, number in term.items() if factor}
 
-    def difference(self, terms: Sequence[Term]) -> Term:
+    def subtract(self, terms: Sequence[Term]) -> Term:
         """The first less the others; of a single term, its negative."""
         first, *others = terms
-        negative = self.scaled(self.total(others or [first]), -ONE)
-        return self.total([first, negative]) if others else negative
+        negative = self.scale(self.add(others or [first]), -ONE)
+        return self.add([first, negative]) if others else negative
 
-    def multiple(self, terms: Sequence[Term]) -> Term:
+    def multiply(self, terms: Sequence[Term]) -> Term:
         """The product of terms of which one at most has variables."""
         found: Term = {None: ONE}
         for term in terms:
             number, other = (found, term) if is_number(found) else (term, found)
             if not is_number(number):
                 raise UnsupportedError("a product of variables; only linear properties are read")
-            found = self.scaled(other, value_of(number))
+            found = self.scale(other, value_of(number))
         return found
 
-    def quotient(self, terms: Sequence[Term]) -> Term:
+    def divide(self, terms: Sequence[Term]) -> Term:
         """The first divided by the others, which are numbers."""
         found, *others = terms
         for term in others:
@@ -103,12 +103,12 @@ class Algebra:
                 raise UnsupportedError("a division by variables; only linear properties are read")
             if not value_of(term):
                 raise FormatError("a division by 0")
-            found = self.scaled(found, 1 / value_of(term))
+            found = self.scale(found, 1 / value_of(term))
         return found
 
     # --- formulas -----------------------------------------------------------------------------------------------------
 
-    def compared(self, relation: str, terms: Sequence[Term], holds: bool) -> Formula:
+    def compare(self, relation: str, terms: Sequence[Term], holds: bool) -> Formula:
         """``a ≤ b ≤ c``, or whatever the relation is, or the negation of that."""
         pairs = [self._pair(relation if holds else NEGATED[relation], *pair) for pair in pairwise(terms)]
         return self.all_of(pairs) if holds else self.any_of(pairs)

@@ -40,7 +40,7 @@ def read_instances(path: str | os.PathLike[str]) -> list[Instance]:
         raise FormatError(f"{name}: byte {error.start} is not UTF-8") from None
     found = []
     for number, (line, row) in enumerate(_rows(text, name)):
-        if number == 0 and _is_heading(row):
+        if number == 0 and len(row) >= 3 and ".onnx" not in row[0] and _number(row[2]) is None:  # a heading
             continue
         try:
             found.append(_instance(row, folder))
@@ -65,10 +65,6 @@ def _instance(row: list[str], folder: Path) -> Instance:
     if seconds is None or not 0 < seconds < math.inf or not all(row[:2]):
         raise FormatError(f"{brief(','.join(row))} was found; expected network,property,seconds")
     return Instance(_there(folder, row[0]), _there(folder, row[1]), seconds, tuple(row[3:]))
-
-
-def _is_heading(row: list[str]) -> bool:
-    return len(row) >= 3 and ".onnx" not in row[0] and _number(row[2]) is None
 
 
 def _number(text: str) -> float | None:

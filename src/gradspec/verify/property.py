@@ -34,15 +34,61 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from gradspec.domains.exact import rational
+from gradspec.domains.formats import float_below
 from gradspec.graph.ir import Array
-from gradspec.spec.errors import ShapeError
-from gradspec.verify.rationals import as_cells, fractions, rounded_down, rounded_up
+from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 Coefficients = tuple[tuple[int, Fraction], ...]
 """Flat indices, ascending, with numbers that are not 0."""
 
 Unsafe = Iterable[Sequence["Inequality"]]
 """Conjunctions of which none may hold."""
+
+
+# --- exact numbers, and the floats next to them on the side that is safe ----------------------------------------------
+
+
+def as_cells(values: Any) -> Array:
+    """An array of what is given; texts and numbers of several kinds stay what they are."""
+    return np.array(values, object) if isinstance(values, list | tuple | str | Fraction) else np.asarray(values)
+
+
+def fractions(values: Any, name: str, count: int) -> list[Fraction]:
+    """Numbers, flat and exact: a float is the number that it is, a text such as "1/3" or "0.1" the one that it says."""
+    array = as_cells(values)
+    if array.size != count:
+        raise ShapeError(f"{name} has shape {array.shape}, {array.size} numbers; {count} are needed")
+    try:
+        return [_fraction(value) for value in array.ravel().tolist()]
+    except (ValueError, OverflowError, ZeroDivisionError, DTypeError, UnsupportedError) as error:
+        raise ValueError(f"{name} holds something that is not a finite number: {error}") from None
+
+
+def _fraction(value: Any) -> Fraction:
+    if isinstance(value, int | float | str | Fraction):
+        return Fraction(value)
+    number = rational(value)
+    return Fraction(int(number.p), int(number.q))
+
+
+def round_down(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> Array:
+    """The largest floats that are not above these numbers."""
+    wide = np.array([float_below(number.numerator, number.denominator) for number in numbers], np.float64)
+    # A float of fewer bits is a float64, so the largest below a number is the largest below the float64 below it.
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(dtype)
+        return np.where(narrow > wide, np.nextafter(narrow, narrow.dtype.type(-np.inf)), narrow)
+
+
+def round_up(numbers: Sequence[Fraction], dtype: DTypeLike = np.float64) -> Array:
+    """The smallest floats that are not below these numbers.
+
+    >>> tenth = [Fraction(1, 10)]
+    >>> float(round_down(tenth, np.float32)[0]) < 0.1 < float(round_up(tenth, np.float32)[0])
+    True
+    """
+    return 0 - round_down([-number for number in numbers], dtype)  # −0 + 0 is 0
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -70,11 +116,11 @@ class InputBox:
 
     def outer(self, dtype: DTypeLike = np.float64) -> tuple[Array, Array]:
         """The least box of floats that contains this one: lower ends rounded down, upper ends up."""
-        return rounded_down(self.lower, dtype), rounded_up(self.upper, dtype)
+        return round_down(self.lower, dtype), round_up(self.upper, dtype)
 
     def inner(self, dtype: DTypeLike = np.float64) -> tuple[Array, Array]:
         """The least and largest float of each cell that lie in the box; where there is none, they are crossed."""
-        return rounded_up(self.lower, dtype), rounded_down(self.upper, dtype)
+        return round_up(self.lower, dtype), round_down(self.upper, dtype)
 
     def nearest(self, x: Any) -> tuple[Fraction, ...]:
         """The point of the box that is nearest to ``x``."""
@@ -134,7 +180,7 @@ class Conjunction:
     @cached_property
     def b(self) -> Array:
         """The bounds, rounded up."""
-        return rounded_up([inequality.bound for inequality in self.inequalities])
+        return round_up([inequality.bound for inequality in self.inequalities])
 
     @cached_property
     def strict(self) -> Array:
@@ -203,7 +249,7 @@ class Property:
         >>> small.is_counterexample([0, 1], [0.0, 0.1]), small.is_counterexample([0, 1], [0.0, 0.0])
         (True, False)
         """
-        return cls._linear(lower, upper, C, b, lambda rows: [[_negated(row)] for row in rows])
+        return cls._linear(lower, upper, C, b, lambda rows: [[_negate(row)] for row in rows])
 
     @classmethod
     def _linear(
@@ -216,7 +262,7 @@ class Property:
             raise ShapeError(f"lower has shape {ends[0].shape} and upper {ends[1].shape}; a box has both of one shape")
         count, outputs = coefficients.shape
         rows = [
-            Inequality(_sparse(fractions(row, "C", outputs)), (), bound)
+            Inequality(tuple((i, n) for i, n in enumerate(fractions(row, "C", outputs)) if n), (), bound)
             for row, bound in zip(coefficients, fractions(bounds, "b", count), strict=True)
         ]
         return cls._on_box(_box(*ends), ends[0].shape, outputs, unsafe(rows))
@@ -258,7 +304,7 @@ class Property:
             raise ValueError("std has a number that is not positive; give those that the pixels are divided by")
         low, high = (
             tuple((end - center) / scale for end, center, scale in zip(ends, means, scales, strict=True))
-            for ends in _around(pixels, eps, clip)
+            for ends in _pixel_range(pixels, eps, clip)
         )
         unsafe = [[Inequality(_margin(label, other), (), Fraction(0))] for other in range(classes) if other != label]
         return cls._on_box(InputBox(low, high), pixels.shape, classes, unsafe)
@@ -291,7 +337,7 @@ def _whole(name: str, value: Any) -> int:
         raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give an int") from None
 
 
-def _around(pixels: Array, eps: Any, clip: tuple[Any, Any] | None) -> tuple[list[Fraction], list[Fraction]]:
+def _pixel_range(pixels: Array, eps: Any, clip: tuple[Any, Any] | None) -> tuple[list[Fraction], list[Fraction]]:
     """What pixels may be if each changes by at most ``eps`` and stays in its range: the least, and the most."""
     cells, (radius,) = fractions(pixels, "x", pixels.size), fractions(eps, "eps", 1)
     if radius < 0:
@@ -328,18 +374,14 @@ def _dense(rows: Sequence[Coefficients], size: int) -> tuple[Array, Array]:
         for place, number in row:
             matrix[at, place] = number.numerator / number.denominator  # which Python rounds correctly
         errors = [abs(Fraction(float(matrix[at, place])) - number) for place, number in row]
-        error[at, [place for place, _ in row]] = rounded_up(errors)
+        error[at, [place for place, _ in row]] = round_up(errors)
     return matrix, error
-
-
-def _sparse(numbers: Iterable[Fraction]) -> Coefficients:
-    return tuple((place, number) for place, number in enumerate(numbers) if number)
 
 
 def _margin(label: int, other: int) -> Coefficients:
     return tuple(sorted([(label, Fraction(1)), (other, Fraction(-1))]))
 
 
-def _negated(row: Inequality) -> Inequality:
+def _negate(row: Inequality) -> Inequality:
     flipped = tuple((place, -number) for place, number in row.outputs)
     return Inequality(flipped, (), -row.bound, not row.strict)

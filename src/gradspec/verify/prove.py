@@ -23,7 +23,7 @@ from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.transforms.copy import inline
 from gradspec.transforms.trace import trace
 from gradspec.verify.attack import Attack
-from gradspec.verify.bounding import Bounder
+from gradspec.verify.bounding import Bounder, unflatten
 from gradspec.verify.bounds import bounder, require_kernels
 from gradspec.verify.branching import (
     MOST_PARTS,
@@ -32,9 +32,9 @@ from gradspec.verify.branching import (
     InputSplitting,
     ProofGoal,
     Queue,
-    Side,
     SignSplitting,
-    halves,
+    SplitConstraint,
+    split_box,
 )
 from gradspec.verify.certificate import (
     Certificate,
@@ -127,7 +127,7 @@ def prove(
     search = _Search(graph, kernels, begun + timeout, seed, report)
     margin, status, witness = np.inf, "proved", None
     for case in property.cases:
-        status, found, witness = search.decided(case, property)
+        status, found, witness = search.decide(case, property)
         margin = min(margin, found)
         if status != "proved":
             break
@@ -186,7 +186,7 @@ class _Search:
         self.trees: list[InputTree | SignTree | None] = []
         """For each case that is proved, how."""
 
-    def decided(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
+    def decide(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
         """The status of one case, its margin, and a witness if it is refuted."""
         if not case.unsafe:
             self.trees.append(sign_tree([], Tree(), (), ()))
@@ -197,13 +197,13 @@ class _Search:
             if not all(conjunction.inequalities for conjunction in case.unsafe):  # every point of the box is unsafe
                 point = tuple(low for low, _ in self._inner(case))
                 return ("refuted", -np.inf, point) if self._is_witness(point, alone) else ("unknown", -np.inf, None)
-            return self._proved(case, alone)
+            return self._prove_case(case, alone)
         except OutOfTimeError:
             return "unknown", -np.inf, None
 
     # --- attack -------------------------------------------------------------------------------------------------------
 
-    def _attacked(self, graph: Graph, case: PropertyCase, property: Property) -> tuple[Array, ...] | None:
+    def _attack(self, graph: Graph, case: PropertyCase, property: Property) -> tuple[Array, ...] | None:
         """A witness, if some rounds of attack find one."""
         attack = _attacks.get_or_make(id(graph), lambda: Attack(graph))
         lower, upper = zip(*self._inner(case), strict=True)
@@ -225,87 +225,90 @@ class _Search:
             return False
         (case,) = property.cases
         x = case.box.nearest(flat)
-        return property.is_counterexample(x, values) and property.is_counterexample(x, _exactly(self._graph, x))
+        return property.is_counterexample(x, values) and property.is_counterexample(x, _exact_outputs(self._graph, x))
 
     # --- proof --------------------------------------------------------------------------------------------------------
 
-    def _proved(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
-        graph = flattened(self._graph, any(conjunction.names_inputs for conjunction in case.unsafe))
+    def _prove_case(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
+        graph = flatten_graph(self._graph, any(conjunction.names_inputs for conjunction in case.unsafe))
         found = bounder(graph, len(graph.inputs), self._kernels)
         own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
-        inputs = [end.astype(own) for ends in self._outer(case) for end in ends]
+        inputs = [end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends]
         moving = sum(int(np.sum(high > low)) for low, high in zip(inputs[::2], inputs[1::2], strict=True))
-        goal = goal_of(found, inputs, case.unsafe, graph)
+        goal = make_goal(found, inputs, case.unsafe, graph)
         self._check_time()
-        search = self._by_inputs if moving <= FEW_INPUTS and InputSplitting.fits(found) else self._by_signs
+        search = (
+            self._branch_on_inputs
+            if moving <= FEW_INPUTS and InputSplitting.fits(found)
+            else self._branch_on_activations
+        )
         return search(found, goal, inputs, case, property)  # type: ignore[no-any-return]
 
-    def _by_inputs(
+    def _branch_on_inputs(
         self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
-        splitting = InputSplitting(bounder, goal, ())
+        splitting = InputSplitting(bounder, goal)
         queue, proved, least, tree = Queue(), 0, np.inf, Tree()
         lower, upper = (np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1))
         parts = [InputPart(lower, upper)]
         while parts:
             self._check_time()
-            margins, axes = splitting.bounded(parts)
+            margins, axes = splitting.bound_parts(parts)
             self.parts += len(parts)
             for part, margin, axis in zip(parts, margins, axes, strict=True):
                 if margin > 0:
                     proved, least = proved + 1, min(least, margin)
                 else:
                     queue.push(margin, (part, int(axis)))
-            self._tell(proved, queue)
-            witness = self._attacked(bounder.graph, case, property) if parts[0].number == 0 and len(queue) else None
-            witness = witness or self._centres(parts, property)
+            self._report_progress(proved, queue)
+            witness = self._attack(bounder.graph, case, property) if parts[0].number == 0 and len(queue) else None
+            witness = witness or self._try_centres(parts, property)
             if witness is not None:
                 return "refuted", -np.inf, witness
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
-            parts = [half for part, axis in queue.pop(TOGETHER // 2) for half in halves(part, axis, tree)]
+            parts = [half for part, axis in queue.pop(TOGETHER // 2) for half in split_box(part, axis, tree)]
         self.trees.append(input_tree(tree))
         return "proved", float(least), None
 
-    def _centres(self, parts: Sequence[InputPart], property: Property) -> tuple[Array, ...] | None:
+    def _try_centres(self, parts: Sequence[InputPart], property: Property) -> tuple[Array, ...] | None:
         """A witness among the middles of parts."""
+        inputs = self._graph.inputs
         for part in parts:
-            middle, begun, point = (part.lower / 2 + part.upper / 2), 0, []
-            for var in self._graph.inputs:
-                point.append(middle[begun : begun + var.type.size].reshape(var.shape).astype(var.dtype.numpy))
-                begun += var.type.size
+            arrays = unflatten(part.lower / 2 + part.upper / 2, inputs)
+            point = tuple(array.astype(v.dtype.numpy) for array, v in zip(arrays, inputs, strict=True))
             if self._is_witness(point, property):
-                return tuple(point)
+                return point
         return None
 
-    def _by_signs(
+    def _branch_on_activations(
         self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
-        known = bounder.tightened(inputs, bounder.unknown())
+        known = bounder.tighten(inputs, bounder.unknown())
         lower = bounder.lower(inputs, known, bounder.graph.outputs[0], goal.rows)
         self.parts += 1
         first, tree = goal.proved_rows(lower), Tree()
         if float(goal.margins(lower)) > 0:
             self.trees.append(sign_tree(first, tree, (), ()))
             return "proved", float(goal.margins(lower)), None
-        witness = self._attacked(bounder.graph, case, property)
+        witness = self._attack(bounder.graph, case, property)
         if witness is not None:
             return "refuted", -np.inf, witness
         goal = goal.without_proved(lower)
         splitting = SignSplitting(bounder, goal, inputs, known)
-        margin, leaf = splitting.root(FIRST_STEPS)
+        margin, leaf = splitting.bound_root(FIRST_STEPS)
         tree.end(0, leaf)
-        found = ("proved", margin, None) if margin > 0 else self._split_signs(splitting, tree)
+        found = ("proved", margin, None) if margin > 0 else self._branch_on_signs(splitting, tree)
         if found[0] == "proved":
             self.trees.append(sign_tree(first, tree, *splitting.numbers()) if tree.is_complete else None)
         return found
 
-    def _split_signs(self, splitting: SignSplitting, tree: Tree) -> Any:
+    def _branch_on_signs(self, splitting: SignSplitting, tree: Tree) -> Any:
         queue, proved, least = Queue(), 0, np.inf
-        numbers, parts = [0], list[tuple[Side, ...]]([()])
+        numbers, parts = [0], list[tuple[SplitConstraint, ...]]([()])
         while True:
             self._check_time()
-            margins, sides, leaf = splitting.bounded(parts, STEPS)
+            margins, sides, leaf = splitting.bound_parts(parts, STEPS)
             self.parts += len(parts)
             for i, (number, margin, side) in enumerate(zip(numbers, margins, sides, strict=True)):
                 if margin > 0:
@@ -315,7 +318,7 @@ class _Search:
                     return "unknown", float(margin), None
                 else:
                     queue.push(margin, (number, parts[i], side))
-            self._tell(proved, queue)
+            self._report_progress(proved, queue)
             if not len(queue):
                 return "proved", least, None
             if len(queue) > MOST_PARTS:
@@ -324,7 +327,7 @@ class _Search:
             numbers = [half for number, _, side in taken for half in tree.split(number, *splitting.split_at(side))]
             parts = [(*part, replace(side, above=above)) for _, part, side in taken for above in (False, True)]
 
-    def _tell(self, proved: int, queue: Queue) -> None:
+    def _report_progress(self, proved: int, queue: Queue) -> None:
         if self._report is not None:
             self._report(ProofProgress(proved, len(queue), queue.margin))
 
@@ -334,21 +337,14 @@ class _Search:
 
     # --- boxes --------------------------------------------------------------------------------------------------------
 
-    def _outer(self, case: PropertyCase) -> list[tuple[Array, Array]]:
-        """Boxes of the graph's inputs, which contain the exact ones."""
-        return self._shaped(case.box.outer)
-
     def _inner(self, case: PropertyCase) -> list[tuple[Array, Array]]:
         """Boxes that the exact ones contain; where these hold no number of an input's dtype, one next to them."""
-        return [(np.minimum(low, high), high) for low, high in self._shaped(case.box.inner)]
+        return [(np.minimum(low, high), high) for low, high in self._shape_box(case.box.inner)]
 
-    def _shaped(self, ends: Callable[[Any], tuple[Array, Array]]) -> list[tuple[Array, Array]]:
-        found, begun = [], 0
-        for var in self._graph.inputs:
-            low, high = (end[begun : begun + var.type.size].reshape(var.shape) for end in ends(var.dtype.numpy))
-            found.append((low, high))
-            begun += var.type.size
-        return found
+    def _shape_box(self, ends: Callable[[Any], tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+        inputs = self._graph.inputs
+        boxes = ((unflatten(end, inputs) for end in ends(v.dtype.numpy)) for v in inputs)
+        return [(low[i], high[i]) for i, (low, high) in enumerate(boxes)]
 
 
 class _Flat:
@@ -366,7 +362,7 @@ MOST_GRAPHS = 32
 _flat, _attacks = LRUCache[_Flat](MOST_GRAPHS), LRUCache[Attack](MOST_GRAPHS)
 
 
-def flattened(graph: Graph, with_inputs: bool) -> Graph:
+def flatten_graph(graph: Graph, with_inputs: bool) -> Graph:
     return _flat.get_or_make((id(graph), with_inputs), lambda: _Flat(graph, with_inputs)).graph
 
 
@@ -376,7 +372,7 @@ def _matrix(conjunction: Conjunction, graph: Graph) -> Array:
     return both[:, : output.type.size]
 
 
-def goal_of(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> ProofGoal:
+def make_goal(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> ProofGoal:
     """The rows of all conjunctions; what their coefficients lose as floats is added to what must be exceeded."""
     dtype = bounder.arithmetic.dtype.numpy
     _, ((low, high),) = bounder.boxes(inputs, bounder.unknown())
@@ -395,13 +391,9 @@ def goal_of(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunct
     return ProofGoal(np.concatenate(rows), np.concatenate(least), tuple(conjunctions))
 
 
-def _exactly(graph: Graph, x: Sequence[Fraction]) -> list[Any]:
+def _exact_outputs(graph: Graph, x: Sequence[Fraction]) -> list[Any]:
     """What the specification gives: in rationals, or in balls where the graph leaves them."""
-    arrays, begun = [], 0
-    for var in graph.inputs:
-        cells = np.array(x[begun : begun + var.type.size], object)
-        arrays.append(cells.reshape(var.shape))
-        begun += var.type.size
+    arrays = unflatten(np.array(x, object), graph.inputs)
     try:
         values = evaluate(graph, *arrays, domain=exact)
     except UnsupportedError:

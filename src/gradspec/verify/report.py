@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.report.markup import Markup, element, joined, term
-from gradspec.conformance.report.shell import document, scroller, section, table
+from gradspec.conformance.report.markup import Markup, document, element, joined, scroller, section, table, term
 from gradspec.graph.ir import Array
 from gradspec.verify.answers import Answer
 from gradspec.verify.solving import Question
@@ -176,9 +175,9 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> Markup:
 def _heat(name: str, cost: Array) -> Markup:
     """The planes of an input that cost the most; a vector is folded into rows."""
     finite = np.nan_to_num(cost, posinf=0.0)
-    planes = finite.reshape(-1, *finite.shape[-2:]) if finite.ndim > 1 else _folded(finite)[None]
+    planes = finite.reshape(-1, *finite.shape[-2:]) if finite.ndim > 1 else _fold(finite)[None]
     order = np.argsort([-plane.sum() for plane in planes], kind="stable")[:MOST_PLANES]
-    coarse = {int(i): _coarse(planes[i]) for i in sorted(order)}
+    coarse = {int(i): _coarsen(planes[i]) for i in sorted(order)}
     most = max((float(plane.max(initial=0.0)) for plane in coarse.values()), default=0.0) or 1.0
     left_out = len(planes) - len(coarse)
     drawn = (_plane(f"{name}[{i}]" if len(planes) > 1 else name, plane, most) for i, plane in coarse.items())
@@ -203,13 +202,13 @@ def _plane(title: str, plane: Array, most: float) -> Markup:
                    aria_label=f"What each cell of {title} costs")  # fmt: skip
 
 
-def _folded(vector: Array) -> Array:
+def _fold(vector: Array) -> Array:
     columns = min(len(vector), MOST_CELLS) or 1
     rows = -(-len(vector) // columns)
     return np.pad(vector, (0, rows * columns - len(vector))).reshape(rows, columns)
 
 
-def _coarse(plane: Array) -> Array:
+def _coarsen(plane: Array) -> Array:
     """Blocks of cells, each as large as its largest cell, so that no axis has too many."""
     for axis in (0, 1):
         block = -(-plane.shape[axis] // MOST_CELLS)

@@ -16,7 +16,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
-from gradspec.verify.bounding import Bounder, Known
+from gradspec.verify.bounding import Bounder, IntermediateBounds
 
 STEP, DECAY, SLOPE_MEMORY, SIZE_MEMORY = 0.25, 0.97, 0.9, 0.999
 """Adam's: the first step, by how much steps shrink, and how long gradients and their sizes are remembered."""
@@ -42,10 +42,10 @@ class FreeLines:
     def __init__(self, bounder: Bounder, target: Var, rows: Array) -> None:
         self.bounder, self.target, self.rows = bounder, target, rows
         self.shared = [node for node in bounder.relaxed if node.op.kinks is not None]
-        self.multiplied = [v for v in bounder.inner if any(v in node.inputs for node in self.shared)]
+        self.multiplied = [v for v in bounder.pre_activations if any(v in node.inputs for node in self.shared)]
         self._runs = bounder.runs
 
-    def first(self, boxes: Known) -> Free:
+    def initial(self, boxes: IntermediateBounds) -> Free:
         """The usual slopes, from boxes of one domain, and multipliers of 0."""
         shape, dtype = (1, len(self.rows)), self.bounder.arithmetic.dtype.numpy
         shares = []
@@ -56,14 +56,16 @@ class FreeLines:
 
     def _whole(self) -> Graph:
         b = self.bounder
-        return lines(b.graph, b.arithmetic, b.bounded, self.target, b.inner, self.shared, self.multiplied).simplify()
+        return lines(
+            b.graph, b.arithmetic, b.bounded, self.target, b.pre_activations, self.shared, self.multiplied
+        ).simplify()
 
     def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
         """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
         key = (self.target, len(self.rows), domains, gradient)
         if key not in self._runs:
             boxes = 2 * sum(self.bounder.bounded) + sum(not b for b in self.bounder.bounded)
-            fixed, free = boxes + 2 * len(self.bounder.inner), len(self.shared) + len(self.multiplied)
+            fixed, free = boxes + 2 * len(self.bounder.pre_activations), len(self.shared) + len(self.multiplied)
             wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed + 1, fixed + 1 + free)}[gradient]
             graph = self._whole().batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free)])
             graph = graph.vjp(tuple(wrt)) if gradient else graph
@@ -75,11 +77,11 @@ class FreeLines:
         """``(domains, rows)``; ``inputs`` and ``known`` have a leading axis of domains."""
         return self._run(len(inputs[0]))(*inputs, *known, self.rows, *free.arrays())  # type: ignore[no-any-return]
 
-    def steepest(self, inputs: Sequence[Array], known: Sequence[Array], free: Free, weights: Array) -> list[Array]:
+    def gradient(self, inputs: Sequence[Array], known: Sequence[Array], free: Free, weights: Array) -> list[Array]:
         """The gradient of ``⟨weights, bounds⟩`` in each end of ``known``."""
         return self._run(len(inputs[0]), "known")(*inputs, *known, self.rows, *free.arrays(), weights)[1:]  # type: ignore[no-any-return]
 
-    def improved(
+    def improve(
         self, inputs: Sequence[Array], known: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
     ) -> tuple[Array, Free]:
         """The best bounds found in some steps of ascent, and the free numbers they came from."""
@@ -101,7 +103,7 @@ class FreeLines:
             if count == steps or done(best):
                 break
             self._ascend(arrays, gradients, mean, size, count)
-        return best, self._as_free(kept)  # type: ignore[return-value]
+        return best, Free(kept[: len(self.shared)], kept[len(self.shared) :])  # type: ignore[return-value]
 
     def _ascend(
         self, arrays: list[Array], gradients: list[Array], mean: list[Array], size: list[Array], n: int
@@ -115,6 +117,3 @@ class FreeLines:
             array += STEP * DECAY**n * step / spread
             if i < len(self.shared):
                 np.clip(array, 0, 1, out=array)
-
-    def _as_free(self, arrays: list[Array]) -> Free:
-        return Free(arrays[: len(self.shared)], arrays[len(self.shared) :])

@@ -112,7 +112,7 @@ _NUMBER = re.compile(_DIGITS)
 _VERSION = re.compile(r"<([0-9]{1,9})\.[0-9]{1,9}>")
 
 _RELATIONS = {"<=": "<=", ">=": ">=", "<": "<", ">": ">", "=": "=", "==": "=", "!=": "!=", "distinct": "!="}
-_TERMS = {"+": Algebra.total, "-": Algebra.difference, "*": Algebra.multiple, "/": Algebra.quotient}
+_TERMS = {"+": Algebra.add, "-": Algebra.subtract, "*": Algebra.multiply, "/": Algebra.divide}
 _CONNECTIVES = ("and", "or", "not")
 _TENSORS = ("declare-input", "declare-output")
 _IGNORED = ("set-logic", "set-info", "set-option", "check-sat", "get-model", "exit")
@@ -175,9 +175,9 @@ class _QueryReader:
         self._variables, self._algebra = Variables(), Algebra()
         self._common, self._choices = Restriction(), list[Formula]()
         self._actions: dict[str, Callable[[OpenList], Any]] = {
-            **dict.fromkeys(_RELATIONS, self._compared),
-            **dict.fromkeys(_TERMS, self._computed),
-            **dict.fromkeys(_CONNECTIVES, self._connected),
+            **dict.fromkeys(_RELATIONS, self._compare),
+            **dict.fromkeys(_TERMS, self._compute),
+            **dict.fromkeys(_CONNECTIVES, self._connect),
             **dict.fromkeys(_TENSORS, lambda done: declared_tensor(done.head == "declare-input", done.items)),
             **dict.fromkeys(_IGNORED, lambda done: None),
             "assert": self._assert,
@@ -267,19 +267,19 @@ class _QueryReader:
         number = _number(word.text)
         return {None: number} if number else {}
 
-    def _computed(self, done: OpenList) -> Term:
+    def _compute(self, done: OpenList) -> Term:
         least = 2 if done.head == "/" else 1
         if len(done.items) < least:
             raise FormatError(f"({done.head} of {len(done.items)} terms; expected {least} or more")
         return _TERMS[done.head](self._algebra, done.items)
 
-    def _compared(self, done: OpenList) -> Formula:
+    def _compare(self, done: OpenList) -> Formula:
         relation, count = _RELATIONS[done.head], len(done.items)
         if count < 2 or (count > 2 and relation == "!="):
             raise FormatError(f"({done.head} of {count} terms; expected 2")
-        return self._algebra.compared(relation, done.items, done.holds)
+        return self._algebra.compare(relation, done.items, done.holds)
 
-    def _connected(self, done: OpenList) -> Formula:
+    def _connect(self, done: OpenList) -> Formula:
         if not done.items or (done.head == "not" and len(done.items) > 1):
             raise FormatError(f"({done.head} of {len(done.items)} formulas; expected 1")
         if (done.head == "or") == done.holds:  # or it is "and" to be negated, whose parts have been negated
@@ -300,7 +300,7 @@ class _QueryReader:
         if place is not None and place >= 0:
             self._common.tighten(place, found[1] == "<=", number)
         else:
-            formula = self._algebra.compared(found[1], [left, {None: number}], True)
+            formula = self._algebra.compare(found[1], [left, {None: number}], True)
             self._assert(OpenList("assert", [formula]))
 
     def _assert(self, done: OpenList) -> None:

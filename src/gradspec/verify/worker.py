@@ -66,7 +66,7 @@ class VerifyWorker:
             return
         answer = Answer.of(result, graph, property)
         if request["certificate"] is not None and result.status == "proved":
-            answer = replace(answer, error=_saved(result, request["certificate"]))
+            answer = replace(answer, error=_save_certificate(result, request["certificate"]))
         self._say({"answer": answer.as_json()})
         if request["explain"]:
             self._explain(graph, property, request["kernels"])
@@ -93,7 +93,7 @@ class VerifyWorker:
             self._say({"progress": fields})
 
 
-def _saved(result: Result, path: str) -> str:
+def _save_certificate(result: Result, path: str) -> str:
     """Save the certificate of a proof; what is wrong if that fails."""
     if result.certificate is None:
         return "this proof has no certificate"

@@ -16,22 +16,23 @@ from typing import Any
 
 from gradspec.conformance.campaign import tasks
 from gradspec.conformance.campaign.drive import BatchPlan, Drive
-from gradspec.conformance.campaign.findings import A_CAUSE, found, found_by, worst_first
+from gradspec.conformance.campaign.findings import A_CAUSE, shrink_failures, shrink_failures_by, sort_worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import InProcess, deadly
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.request import (
     CampaignBudget,
     Progress,
     Watch,
-    allowed,
-    given_together,
+    known,
     known_target,
+    require_spec_with_inputs,
     selection_of,
 )
-from gradspec.conformance.campaign.sanitize import require_sanitizer, sanitized
-from gradspec.conformance.campaign.verify import Runner, in_copies, in_new_processes, verified
+from gradspec.conformance.campaign.sanitize import require_sanitizer, sanitize_findings
+from gradspec.conformance.campaign.verify import Runner, in_copies, in_new_processes, verify_findings
 from gradspec.conformance.checks.probes import NO_TIME
+from gradspec.conformance.judge.reduced import REDUCED
 from gradspec.conformance.model.case import (
     DEFAULT_SECONDS,
     DEFAULT_TIMEOUT,
@@ -46,7 +47,7 @@ from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.run import Batch, Judged, Run
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Finding, Probe
-from gradspec.conformance.shrink.causes import merged
+from gradspec.conformance.shrink.causes import merge_findings
 from gradspec.conformance.targets.devices import device_named
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 from gradspec.conformance.targets.user.target import UserKernels
@@ -124,14 +125,14 @@ def check(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
-    given_together(spec, inputs, params=params)
+    require_spec_with_inputs(spec, inputs, params=params)
     by_spec = spec is not None or isinstance(target, ReferenceKernel)
     by_name = isinstance(target, str) and (spec is None or (isinstance(spec, str) and isinstance(inputs, str)))
     settings = CampaignSettings(
         known_target(target) if by_name and isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
         selection_of(ops, features, modes, dtypes, ranks, domain, sizes, REFERENCE_FEATURES if by_spec else FEATURES),
-        allowed(allow),
+        known("mode of reduced precision", allow, REDUCED),
         algorithm,
         ReferenceRequest(str(spec), str(inputs), params, array) if spec is not None and by_name else None,
         timeout=timeout,
@@ -196,20 +197,19 @@ class Campaign:
                 self._find_domain(planner, planner.domain)
                 plan.is_ready()
                 wait(others, return_when=FIRST_COMPLETED)
-                self._begin(versions, planner.device)
+                self._begin(versions, planner.describe_device())
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
-                ends = (executor or here, here, plan, self.ledger, self._time_left)
-                self._drive(Drive(self.settings, *ends, tasks_at_once, each, lambda: self._judging_on(here)))
+                parts = (executor or here, here, plan, self.ledger, self._time_left)
+                self._drive(Drive(self.settings, *parts, tasks_at_once, each, lambda: self._judging_on(here)))
                 self._take_coverage(planner)
                 self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
             runner = in_new_processes(self.settings.path), "a new process"
-            self._end(
-                lambda seconds: found(self.ledger, self.settings, here, workers, seconds, self._explaining), runner
-            )
+            failed = (self.ledger, self.settings, here, workers)
+            self._end(lambda seconds: shrink_failures(*failed, seconds, self._explaining), runner)
         self.report.unreached = 0 if self.ledger.is_full else plan.cases - self.ledger.cases
-        self.report.repeat = repeated(
+        self.report.repeat = repeat_command(
             replace(self.settings, selection=self.repeated), self.ledger.cases + self.report.unreached
         )
         return self.report
@@ -235,13 +235,13 @@ class Campaign:
                 self._allow_what_is_in_force(planner, judge)
                 self._find_domain(planner, judge.domain)
                 plan.is_ready()
-                self._begin(versions, judge.device)
+                self._begin(versions, judge.describe_device())
                 self._judge_all(judge, plan)
                 self._take_coverage(planner)
             except KeyboardInterrupt:
                 self.report.interrupted = True
             runner = None if unforkable() else (in_copies(names or {}), "a copy of the process")
-            self._end(lambda seconds: found_by(judge, self.ledger, seconds, self._explaining), runner)
+            self._end(lambda seconds: shrink_failures_by(judge, self.ledger, seconds, self._explaining), runner)
         return self.report
 
     def _take_coverage(self, planner: InProcess | Isolated) -> None:
@@ -254,7 +254,7 @@ class Campaign:
             while not self.ledger.is_full and (not plan.number or self._time_left() > 0) and (batch := plan.next()):
                 self._judge_batch(judge, *batch)
                 if batch[0] == 0:
-                    self._measured(judge.probes(self._probes_for), judge.broken_promises())
+                    self._measured(judge.probes(self._probes_for), judge.missing_errors())
                 self._judging()
         except TargetError as stop:
             if not self.ledger.cases:
@@ -270,7 +270,7 @@ class Campaign:
                 if self._time_left() <= 0:
                     break
         except PoisonedError as lost:  # in this process
-            done.append(deadly(cases[len(done)], "poisoned", str(lost)))
+            done.append(InProcess.crash_result(cases[len(done)], "poisoned", str(lost)))
             raise TargetError(f"the device is lost to this process: {lost}; no more cases were tried") from None
         finally:
             self.ledger.take(Batch(number, tuple(done)))
@@ -315,10 +315,10 @@ class Campaign:
         if findings and runner is not None:
             most = VERIFYING if self.budget.seconds is None else inf
             left = 0.0 if self.report.interrupted else min(most, before + given - self.clock())
-            findings = merged(verified(findings, *runner, left))
+            findings = merge_findings(verify_findings(findings, *runner, left))
         if self.settings.sanitize and not self.report.interrupted:
-            findings = sanitized(findings, self.settings.path, SANITIZING)
-        self.report.findings = worst_first([*self.report.findings, *findings])
+            findings = sanitize_findings(findings, self.settings.path, SANITIZING)
+        self.report.findings = sort_worst_first([*self.report.findings, *findings])
         self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
         self.report.shrinking, self.report.seconds = self.clock() - before, self.clock() - self.start
 
@@ -388,11 +388,11 @@ def machine_line() -> str:
     return f"{parts['processor']}, {parts['architecture']}, {parts['cores']} cores, {parts['system']}"
 
 
-def repeated(settings: CampaignSettings, cases: int) -> str:
+def repeat_command(settings: CampaignSettings, cases: int) -> str:
     """The command that makes so many cases again.
 
     >>> from gradspec.conformance.model.case import Selection
-    >>> repeated(CampaignSettings("native", 7, Selection(ops=("conv", "fold"))), 120)
+    >>> repeat_command(CampaignSettings("native", 7, Selection(ops=("conv", "fold"))), 120)
     'gradspec check native --ops conv,fold --seed 7 --cases 120'
     """
     numbers = {"seed": (settings.seed,), "cases": (max(1, cases),)}

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from gradspec.conformance.campaign.isolated import FIRST, Cases
 from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import unjudged
+from gradspec.conformance.campaign.local import undecided
 from gradspec.conformance.campaign.tasks import close, judge_batches
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
@@ -136,5 +136,5 @@ class Drive:
             self._losses[number] += 1
             if self._losses[number] > TRIES:  # here as well
                 why = f"{type(error).__name__}: {error}"
-                judged = (unjudged(decode(CheckCase, case, "case"), why) for case in cases)
+                judged = (undecided(decode(CheckCase, case, "case"), why) for case in cases)
                 self.ledger.take(Batch(number, tuple(judged)))

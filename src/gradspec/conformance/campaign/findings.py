@@ -13,7 +13,7 @@ from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.tasks import explain
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.verdict import Failure, Finding
-from gradspec.conformance.shrink.causes import groups, least, merged, varied
+from gradspec.conformance.shrink.causes import groups, merge_findings, pick_varied, smallest
 from gradspec.conformance.shrink.titles import rank, title
 
 A_CAUSE = 5.0
@@ -24,7 +24,7 @@ MEMBERS = 40
 """Failures of a group that are sent along to be explained."""
 
 
-def found(
+def shrink_failures(
     ledger: Ledger,
     settings: CampaignSettings,
     executor: Executor,
@@ -35,7 +35,7 @@ def found(
     """What the failures in the ledger come to, shrunk for so many seconds by ``jobs`` threads of this process."""
     causes, deadline = groups(ledger.in_order()), monotonic() + seconds
     each = min(A_CAUSE, seconds * jobs / max(1, len(causes)))
-    tasks = [executor.submit(explain, settings, varied(cause, MEMBERS), each, deadline) for cause in causes]
+    tasks = [executor.submit(explain, settings, pick_varied(cause, MEMBERS), each, deadline) for cause in causes]
     try:
         waiting = set(tasks)
         while waiting and monotonic() < deadline + GRACE:
@@ -45,10 +45,10 @@ def found(
         for task in tasks:
             task.cancel()
     pairs = zip(tasks, causes, strict=True)
-    return merged(f for task, cause in pairs for f in counted(_result(task, cause), cause, ledger))
+    return merge_findings(f for task, cause in pairs for f in count_cases(_result(task, cause), cause, ledger))
 
 
-def found_by(
+def shrink_failures_by(
     judge: InProcess | Isolated,
     ledger: Ledger,
     seconds: float,
@@ -59,22 +59,22 @@ def found_by(
     try:
         for number, cause in enumerate(causes):
             watch(number, len(causes))
-            told = judge.findings(varied(cause, MEMBERS), min(A_CAUSE, seconds / len(causes)))
-            findings += counted(told, cause, ledger)
+            told = judge.findings(pick_varied(cause, MEMBERS), min(A_CAUSE, seconds / len(causes)))
+            findings += count_cases(told, cause, ledger)
     except KeyboardInterrupt:
         for cause in causes[number:]:
-            findings += counted([as_met(least(cause))], cause, ledger)
-    return merged(findings)
+            findings += count_cases([unshrunk_finding(smallest(cause))], cause, ledger)
+    return merge_findings(findings)
 
 
-def counted(findings: Sequence[Finding], group: Sequence[Failure], ledger: Ledger) -> list[Finding]:
+def count_cases(findings: Sequence[Finding], group: Sequence[Failure], ledger: Ledger) -> list[Finding]:
     """The findings of one group; the first stands for all its cases that no other finding has."""
     first, *others = findings
     rest = ledger.counted(group) - sum(finding.count for finding in others)
     return [replace(first, count=max(rest, first.count)), *others]
 
 
-def worst_first(findings: Sequence[Finding]) -> list[Finding]:
+def sort_worst_first(findings: Sequence[Finding]) -> list[Finding]:
     """All findings with their titles: memory before results, results before precision, precision before conventions."""
     titled = (replace(finding, title=title(finding)) for finding in findings)
     return sorted(titled, key=lambda f: (*rank(f), -f.count, f.op, f.mode, f.dtype, f.rule))
@@ -84,9 +84,9 @@ def _result(task: Future[list[Finding]], cause: Sequence[Failure]) -> list[Findi
     """The findings as explained; as they were met if that could not be done."""
     if task.done() and not task.cancelled() and task.exception() is None:
         return task.result()
-    return [as_met(least(cause))]
+    return [unshrunk_finding(smallest(cause))]
 
 
-def as_met(failure: Failure) -> Finding:
+def unshrunk_finding(failure: Failure) -> Finding:
     """A failure that nobody could explain."""
     return Finding.about(failure, explanation=failure.verdict.detail)

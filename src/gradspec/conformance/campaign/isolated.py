@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.worker import TargetWorker, greeting
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CampaignSettings
@@ -48,6 +50,7 @@ CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.
 
 Cases = list[dict[str, Any]]
 """The cases of one batch, as JSON."""
+T = TypeVar("T")
 
 
 class TargetError(RuntimeError):
@@ -74,7 +77,9 @@ class Isolated(KeptProcess):
         self.settings, self._target, number = settings, target, next(_numbers)
 
         def begin() -> Child:
-            return _worker(self.settings, number) if target is None else _copy(self.settings, target)
+            if target is None:
+                return _worker(self.settings, number)
+            return ForkedChild(TargetWorker(target, self.settings).answers, greeting(target))
 
         super().__init__(begin, max(STARTING, settings.timeout))
         self.domain = ""
@@ -97,32 +102,26 @@ class Isolated(KeptProcess):
         except ProcessLostError as loss:
             raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
 
-    @property
-    def device(self) -> str:
+    def describe_device(self) -> str:
         """What is to be told of the target's device; nothing of the CPU."""
-        if not self._has_device:
-            return ""
-        try:
-            with self._in_use:
-                return self._asked(STARTING, do="device")["device"]  # type: ignore[no-any-return]
-        except ProcessLostError:
-            return ""
+        with suppress(ProcessLostError), self._in_use:
+            return self._result(InProcess.describe_device, STARTING) if self._has_device else ""
+        return ""
 
     def probes(self, seconds: float) -> list[Probe]:
         """As many as there are in so many seconds. A target that dies of being probed has shown something too."""
         try:
             with self._in_use:
-                found = self._asked(seconds, do="probes", seconds=seconds)["probes"]
-                return [decode(Probe, probe, "probe") for probe in found]
+                return self._result(InProcess.probes, seconds, seconds=seconds)
         except ProcessLostError as loss:
             return [Probe("probes", "", "", describe(loss), normal=False)]
 
-    def broken_promises(self) -> list[Finding]:
+    def missing_errors(self) -> list[Finding]:
         try:
             with self._in_use:
-                return [decode(Finding, finding, "finding") for finding in self._asked(do="promises")["findings"]]
+                return self._result(InProcess.missing_errors)
         except ProcessLostError as loss:
-            lost = Verdict("defect", rule_of(loss), got=describe(loss), expected="the promised error")
+            lost = Verdict("defect", rule_of(loss), got=describe(loss), expected="the documented error")
             return [Finding.of(lost, "", "value")]
 
     def allowing(self, modes: Iterable[str]) -> None:
@@ -133,28 +132,25 @@ class Isolated(KeptProcess):
 
     def rounding(self) -> frozenset[str]:
         """Modes of reduced precision that are in force on the device."""
-        try:
-            with self._in_use:
-                return frozenset(self._asked(STARTING, do="rounding")["modes"])
-        except ProcessLostError:
-            return frozenset()
+        with suppress(ProcessLostError), self._in_use:
+            return self._result(InProcess.rounding, STARTING)
+        return frozenset()
 
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
         """The findings of one group, shrunk for at most so long; as they were met if shrinking kills the process."""
-        request: dict[str, Any] = {"do": "findings", "failures": list(map(encode, failures))}
+        told = list(map(encode, failures))
         with self._in_use:
-            self._renew_for(request["failures"])
+            self._renew_for(told)
             try:  # what was shrunk is explained after its time
-                answer = self._asked(seconds + EXPLAINING, **request, seconds=seconds)
+                return self._result(InProcess.findings, seconds + EXPLAINING, failures=told, seconds=seconds)
             except ProcessLostError:
-                answer = self._asked(EXPLAINING, **request, seconds=0)
-        return [decode(Finding, finding, "finding") for finding in answer["findings"]]
+                return self._result(InProcess.findings, EXPLAINING, failures=told, seconds=0)
 
     def find_domain(self, seconds: float) -> str:
         """What a kernel takes that declares nothing; nothing where trying it ends the process."""
         try:
             with self._in_use:
-                self._found = self._asked(seconds, do="domain", seconds=seconds)["domain"]
+                self._found = self._result(InProcess.find_domain, seconds, seconds=seconds)
         except ProcessLostError:
             self._refuse_if_closed()
         return self._found
@@ -166,7 +162,7 @@ class Isolated(KeptProcess):
                 careless = self._target is not None and not self._target.is_careful  # a call may be what takes so long
                 try:
                     more = 0.0 if careless else STARTING
-                    return self._asked(more, do="plan", first=first, count=count, domain=self._found)["batches"]  # type: ignore[no-any-return]
+                    return self._asked(more, do="plan", first=first, count=count, domain=self._found)["result"]  # type: ignore[no-any-return]
                 except ProcessLostError as loss:
                     self._refuse_if_closed()
                     why = describe(loss)
@@ -174,23 +170,26 @@ class Isolated(KeptProcess):
 
     def lacking(self) -> tuple[tuple[str, str], ...]:
         """Operators and modes that the target does not offer; none that is known if the process is lost."""
-        return tuple((op, mode) for op, mode in self._asked_last("lacking", do="lacking"))
+        return self._last_result(InProcess.lacking) or ()
 
     def unmet(self) -> tuple[str, ...]:
         """Kinks of references that no case meets."""
-        return tuple(self._asked_last("unmet", do="lacking"))
+        return self._last_result(InProcess.unmet) or ()
 
     def triples(self, batches: int) -> tuple[int, int]:
         """How many triples of values met in the first batches, and how many can meet."""
-        met, total = self._asked_last("triples", do="triples", batches=batches) or (0, 0)
-        return met, total
+        return self._last_result(InProcess.triples, batches=batches) or (0, 0)
 
-    def _asked_last(self, name: str, **request: Any) -> Any:
-        try:
-            with self._in_use:
-                return self._asked(**request)[name]
-        except (ProcessLostError, TargetError):
-            return ()
+    def _last_result(self, method: Callable[..., T], **arguments: Any) -> T | None:
+        with suppress(ProcessLostError, TargetError), self._in_use:
+            return self._result(method, **arguments)
+        return None
+
+    def _result(self, method: Callable[..., T], more_seconds: float = 0.0, /, **arguments: Any) -> T:
+        """What a method of `InProcess` returns in the process; arguments are plain data."""
+        answer = self._asked(more_seconds, do=method.__name__, **arguments)
+        kind: type[T] = get_type_hints(method)["return"]
+        return decode(kind, answer["result"], method.__name__)
 
     def batch(self, number: int, cases: Cases, deadline: float = inf) -> Batch:
         return Batch(number, tuple(self.judged(cases, deadline)))
@@ -257,23 +256,23 @@ class Isolated(KeptProcess):
         """A case again, alone in a new process: what somebody else did to the process, or to the machine, is not held
         against the target.
         """
-        self._refuse_if_in_doubt(loss)
+        if loss.doubt:  # it may be of our own doing
+            raise TargetError(f"{self.settings.target} was called, and {describe(loss)}; {loss.doubt}")
         try:
             (judged,) = self._judged([case])
         except ProcessLostError as again:
             self._refuse_if_closed()
             self._hangs += rule_of(again) == "hang"
-            return self._deadly(case, again)
+            return self._crash_result(case, again)
         if isinstance(loss, DeviceLostError) or (loss.status is not None and -loss.status in CRASHES):
-            return self._deadly(case, loss, "alone in a new process the case does not crash")
+            return self._crash_result(case, loss, "alone in a new process the case does not crash")
         return judged
 
-    def _deadly(self, case: dict[str, Any], loss: ProcessLostError, detail: str = "") -> Judged:
+    def _crash_result(self, case: dict[str, Any], loss: ProcessLostError, detail: str = "") -> Judged:
         rule = rule_of(loss)
         expected = f"an answer within {self.settings.timeout:g} s" if rule == "hang" else "results or an exception"
         got = loss.what if rule == "poisoned" else describe(loss)
-        told = {"rule": rule, "got": got, "expected": expected, "detail": detail}
-        return decode(Judged, self._asked(do="deadly", case=case, **told)["judged"], "judged")
+        return self._result(InProcess.crash_result, case=case, rule=rule, got=got, expected=expected, detail=detail)
 
     # --- the process ----------------------------------------------------------------------------------------------
 
@@ -309,11 +308,6 @@ class Isolated(KeptProcess):
         if self._target is not None:
             self._target.is_careful = True
 
-    def _refuse_if_in_doubt(self, loss: ProcessLostError) -> None:
-        """A loss that may be of our own doing is not held against the target."""
-        if loss.doubt:
-            raise TargetError(f"{self.settings.target} was called, and {describe(loss)}; {loss.doubt}")
-
 
 def _worker(settings: CampaignSettings, number: int) -> Child:
     """A process that finds modules where this one does, and where the campaign was begun, with a device of its own."""
@@ -321,10 +315,6 @@ def _worker(settings: CampaignSettings, number: int) -> Child:
     found |= device_named(settings.device).environment(number)
     name = "worker" if settings.device == "cpu" else "template"
     return module_child(__name__.replace("isolated", name), [json.dumps(encode(settings))], found)
-
-
-def _copy(settings: CampaignSettings, target: Target) -> Child:
-    return ForkedChild(TargetWorker(target, settings).answers, greeting(target))
 
 
 def rule_of(loss: ProcessLostError) -> str:

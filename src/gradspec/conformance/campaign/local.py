@@ -22,8 +22,8 @@ from gradspec.conformance.cases.pooled import PooledStream
 from gradspec.conformance.cases.reference_stream import ReferenceStream
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import Prepared, examine
+from gradspec.conformance.checks.expected_errors import missing_errors
 from gradspec.conformance.checks.probes import probe, rounds_factors
-from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.geometry import on_zeros
@@ -31,7 +31,7 @@ from gradspec.conformance.model.problem import INPUTS, LAYOUTS, RANKS, Problem
 from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
-from gradspec.conformance.shrink.causes import explained
+from gradspec.conformance.shrink.causes import explain_group
 from gradspec.conformance.shrink.search import manner
 from gradspec.conformance.targets.user.target import UserKernels
 
@@ -54,12 +54,6 @@ def signature(failure: Failure) -> Signature:
     """Failures of the same signature in one batch are most likely of one cause."""
     problem = failure.call.problem
     return (problem.op, failure.call.mode, problem.dtype, failure.verdict.variant, *manner(failure.verdict))
-
-
-def device_told(target: Target) -> str:
-    """``NVIDIA H200, driver 570.86, CUDA 12.8, cuDNN 91002, TF32 convolutions``; nothing of the CPU."""
-    facts = target.device.facts(target.library)
-    return ", ".join(value if name == "GPU" else f"{name} {value}" for name, value in facts.items())
 
 
 class InProcess:
@@ -92,9 +86,10 @@ class InProcess:
     def domain(self) -> str:
         return str(self.target.domain)
 
-    @property
-    def device(self) -> str:
-        return device_told(self.target)
+    def describe_device(self) -> str:
+        """``NVIDIA H200, driver 570.86, CUDA 12.8, cuDNN 91002, TF32 convolutions``; nothing of the CPU."""
+        facts = self.target.device.facts(self.target.library)
+        return ", ".join(value if name == "GPU" else f"{name} {value}" for name, value in facts.items())
 
     def versions(self) -> dict[str, str]:
         return self.target.versions()
@@ -109,10 +104,12 @@ class InProcess:
             return []
         return probe(self.target, seconds, self.clock, windows)
 
-    def broken_promises(self) -> list[Finding]:
-        """Calls for which the target's documentation promises an error, and which gave none."""
-        found = ((p, {"reproducer": p.source, "explanation": p.documented}, v) for p, v in broken(self.target))
-        return [Finding.of(verdict, promise.op, "value", result="", **more) for promise, more, verdict in found]
+    def missing_errors(self) -> list[Finding]:
+        """Calls that must raise by the target's documentation, and do not."""
+        return [
+            Finding.of(verdict, error.op, "value", result="", reproducer=error.source, explanation=error.documented)
+            for error, verdict in missing_errors(self.target)
+        ]
 
     def find_domain(self, seconds: float) -> str:
         """What a kernel takes that declares nothing and raises ``NotImplementedError``; nothing where it takes all."""
@@ -123,8 +120,12 @@ class InProcess:
         self.target.within(str(found))
         return str(found)
 
-    def plan(self, first: int, count: int) -> list[list[CheckCase]]:
-        """The cases of so many batches. Where nothing is offered they end when that has been said once."""
+    def plan(self, first: int, count: int, domain: str = "") -> list[list[CheckCase]]:
+        """The cases of so many batches. Where nothing is offered they end when that has been said once.
+
+        ``domain`` is what was found of the kernels, perhaps by a process before this one.
+        """
+        self.target.within(domain)
         last = min(first + count, self._stream.covering) if self._stream.why_nothing else first + count
         batches = [self._stream.batch(number) for number in range(first, last)]
         self._values |= {number: _values(cases) for number, cases in enumerate(batches, first)}
@@ -182,9 +183,19 @@ class InProcess:
         found |= {"tf32"} if "tf32" not in found and self.target.has_windows and rounds_factors(self.target) else set()
         return found & self.target.reduced().keys()
 
-    def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:
+    def findings(self, failures: list[Failure], seconds: float) -> list[Finding]:
         """What the failures of one group come to, shrunk for so long."""
-        return explained(self.target, failures, seconds, self.allow)
+        return explain_group(self.target, failures, seconds, self.allow)
+
+    @staticmethod
+    def crash_result(
+        case: CheckCase, rule: str, got: str, expected: str = "results or an exception", detail: str = ""
+    ) -> Judged:
+        """A case that ended its process, its device or all patience."""
+        call, features = drawn(case), tuple(sorted(case.features))
+        verdict = Verdict("defect", rule, got=got, expected=expected, detail=detail)
+        failure = Failure(call, verdict, features, case.name)
+        return Judged(call.problem.op, call.mode, features, "defect", failures=(failure,))
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -229,16 +240,18 @@ def _judged(target: Target, given: CheckCase | Prepared, allow: AbstractSet[str]
     try:
         call, verdicts = examine(target, given, allow)
     except Exception as error:
-        return mistaken(case, error)
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{where.filename.rpartition('gradspec/')[2]}:{where.lineno}"
+        return undecided(case, f"{type(error).__name__}: {error} at {place}")  # a mistake of the judge
     worst = min(verdicts, key=lambda verdict: KINDS.index(verdict.kind))
     failures = [Failure.told(v, call, features, case.name) for v in verdicts if v.kind in FINDINGS]
-    kept, unkept = few_of_each(failures, seen)
+    kept, unkept = limit_duplicates(failures, seen)
     reason = worst.detail if worst.kind == "not_offered" else ""
     cells, weak = (sum(getattr(v, name) for v in verdicts) for name in ("cells", "weak"))
     return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept, cells=cells, weak=weak)
 
 
-def few_of_each(
+def limit_duplicates(
     failures: Collection[Failure], seen: Counter[Signature]
 ) -> tuple[tuple[Failure, ...], tuple[Signature, ...]]:
     """The failures to keep, and the signatures of the others. ``seen`` counts all of them."""
@@ -253,22 +266,7 @@ def few_of_each(
     return tuple(kept), tuple(unkept)
 
 
-def mistaken(case: CheckCase, error: Exception) -> Judged:
-    """A case that the judge itself could not judge."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{where.filename.rpartition('gradspec/')[2]}:{where.lineno}"
-    return unjudged(case, f"{type(error).__name__}: {error} at {place}")
-
-
-def unjudged(case: CheckCase, why: str) -> Judged:
+def undecided(case: CheckCase, why: str) -> Judged:
     """Undecided through no fault of the target's."""
     error = f"case {case.name} ({case.problem.op} {case.mode}): {why}"
     return Judged(case.problem.op, case.mode, tuple(sorted(case.features)), "undecided", error=error)
-
-
-def deadly(case: CheckCase, rule: str, got: str, expected: str = "results or an exception", detail: str = "") -> Judged:
-    """A case that ended its process, its device or all patience."""
-    call, features = drawn(case), tuple(sorted(case.features))
-    verdict = Verdict("defect", rule, got=got, expected=expected, detail=detail)
-    failure = Failure(call, verdict, features, case.name)
-    return Judged(call.problem.op, call.mode, features, "defect", failures=(failure,))

@@ -23,7 +23,7 @@ MOST_CELLS = 1 << 16
 """Of an array that is told."""
 
 
-def replayed(programs: Sequence[str], seconds: float, names: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def replay_programs(programs: Sequence[str], seconds: float, names: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What each program printed or raised, or the signal that ended it; nothing more when the time is up.
 
     ``names`` are defined in each. An answer has ``arrays``, ``flags``, ``error`` and ``signal``, which is 0 for none.
@@ -115,5 +115,5 @@ def import_first(program: str) -> None:
 if __name__ == "__main__":
     request = json.load(sys.stdin)
     import_first(request["programs"][0])
-    for answer in replayed(request["programs"], request["seconds"], {}):
+    for answer in replay_programs(request["programs"], request["seconds"], {}):
         print(json.dumps(answer), flush=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gradspec.conformance.judge.reduced import REDUCED
 from gradspec.conformance.model.case import FEATURES, Selection, known_blocks
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
@@ -115,7 +114,7 @@ def selection_of(
     return Selection(*named, *kinds, str(within), known_blocks(sizes))
 
 
-def given_together(spec: object, inputs: object, **more: object) -> None:
+def require_spec_with_inputs(spec: object, inputs: object, **more: object) -> None:
     """A ValueError unless a reference comes with its inputs, and what is about references with one."""
     if spec is not None and inputs is None:
         raise ValueError("spec was given without inputs; give the types of its arguments, such as 'f32[8,64],f32[64]'")
@@ -123,7 +122,3 @@ def given_together(spec: object, inputs: object, **more: object) -> None:
     if alone:
         named = f"{' and '.join(alone)} {'were' if alone[1:] else 'was'}"
         raise ValueError(f"{named} given without spec; give what the kernel is judged by as well")
-
-
-def allowed(names: Iterable[str]) -> tuple[str, ...]:
-    return known("mode of reduced precision", names, REDUCED)

@@ -34,7 +34,7 @@ def require_sanitizer(device: str, is_wanted: bool = True) -> None:
         raise ValueError(f"sanitize needs {COMMAND}, which is not on the path; it comes with NVIDIA's CUDA toolkit")
 
 
-def sanitized(findings: Sequence[Finding], path: Sequence[str], seconds: float) -> list[Finding]:
+def sanitize_findings(findings: Sequence[Finding], path: Sequence[str], seconds: float) -> list[Finding]:
     """The findings, with what is said of the defects among them behind their programs, as far as time goes."""
     deadline, told, found = monotonic() + seconds, 0, list[Finding]()
     for finding in findings:

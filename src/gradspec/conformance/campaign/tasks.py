@@ -53,9 +53,9 @@ def warm_up(settings: Mapping[str, Any]) -> None:
 
 
 def measured(settings: CampaignSettings, seconds: float) -> tuple[list[Probe], list[Finding]]:
-    """What probes of so many seconds measure, and the promises that the target breaks."""
+    """What probes of so many seconds measure, and the documented errors that are missing."""
     target = _processes.get(settings)
-    return target.probes(seconds), target.broken_promises()
+    return target.probes(seconds), target.missing_errors()
 
 
 def explain(settings: CampaignSettings, failures: Sequence[Failure], seconds: float, deadline: float) -> list[Finding]:

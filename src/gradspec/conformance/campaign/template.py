@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from math import inf
-from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign.isolated import DeviceLostError, Isolated
-from gradspec.conformance.campaign.worker import Answering, TargetWorker, serve
+from gradspec.conformance.campaign.worker import Answering, TargetWorker, judged_messages, serve
 from gradspec.conformance.model.case import CampaignSettings
-from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.codec import decode
 from gradspec.conformance.model.target import Target
 from gradspec.system.forking import CAN_FORK
 from gradspec.system.processes import ProcessLostError, describe
@@ -31,24 +29,17 @@ class TemplateWorker:
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         try:
-            yield from self._judged(**request) if request["do"] == "judge" else [self._copies.forwarded(request)]
+            if request["do"] == "judge":
+                del request["do"]
+                yield from judged_messages(self._copies, **request)
+            else:
+                yield self._copies.forwarded(request)
         except DeviceLostError as loss:
             yield {"poisoned": loss.what}
         except ProcessLostError as loss:
             yield {"failed": describe(loss)}
         except Exception as error:
             yield {"failed": str(error)}
-
-    def _judged(
-        self, do: str, cases: list[dict[str, Any]], seconds: float | None, together: bool
-    ) -> Iterator[dict[str, Any]]:
-        deadline = inf if seconds is None else monotonic() + seconds
-        judged = 0
-        for case in self._copies.judged(cases, deadline, together):
-            judged += 1
-            yield {"judged": encode(case)}
-        if judged < len(cases):
-            yield {"judged": None}
 
 
 def template_or_worker(target: Target, settings: CampaignSettings) -> Answering:

@@ -12,8 +12,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
 
-from gradspec.conformance.campaign.replay import replayed
-from gradspec.conformance.checks.state import words_of
+from gradspec.conformance.campaign.replay import replay_programs
+from gradspec.conformance.checks.state import describe_setting
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.shrink.search import error
@@ -54,25 +54,22 @@ def in_copies(names: Mapping[str, Any]) -> Runner:
 
     def run(programs: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
         pause_openmp()
-        return replayed(programs, seconds, names)
+        return replay_programs(programs, seconds, names)
 
     return run
 
 
-def verified(findings: Sequence[Finding], run: Runner, where: str, seconds: float) -> list[Finding]:
+def verify_findings(findings: Sequence[Finding], run: Runner, where: str, seconds: float) -> list[Finding]:
     """The findings, each with the program that shows it, or with what became of its program."""
-    deadline, found = monotonic() + seconds, list[Finding]()
-    for finding in findings:
-        left = min(A_FINDING, deadline - monotonic())
-        found.append(_verified(finding, run, where, left))
-    return found
+    deadline = monotonic() + seconds
+    return [_verified(finding, run, where, min(A_FINDING, deadline - monotonic())) for finding in findings]
 
 
 def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Finding:
     plain = replace(finding, programs={})
     if not finding.reproducer or not finding.case:
         return plain
-    programs = dict(finding.programs) or {finding.setting: _program(finding.reproducer)}
+    programs = dict(finding.programs) or {finding.setting: finding.reproducer.partition("\n# gives:")[0]}
     order = list(programs)[:MOST_PROGRAMS]
     first = order[:2] if finding.setting else order[:1]
     if seconds <= 0:
@@ -89,11 +86,6 @@ def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Find
     return _seldom(plain, list(run([finding.reproducer] * TRIES, seconds)), where)
 
 
-def _program(reproducer: str) -> str:
-    """A reproducer without what it says of itself at its end."""
-    return reproducer.partition("\n# gives:")[0]
-
-
 def _shown(finding: Finding, setting: str, got: str, program: str, where: str) -> Finding:
     """The finding with the program that shows it; one that needs a call before its own breaks another rule."""
     is_kept = setting.startswith("after ")
@@ -103,7 +95,7 @@ def _shown(finding: Finding, setting: str, got: str, program: str, where: str) -
     text = "\n".join([program, *lines, f"# rule: {RULES.get(rule, rule)}"]) + "\n"
     explanation = finding.explanation
     if is_kept:
-        explanation = f"Alone the call gives another result; {words_of(setting)}. {RULES['state']}"
+        explanation = f"Alone the call gives another result; {describe_setting(setting)}. {RULES['state']}"
     return replace(
         finding,
         reproducer=text,

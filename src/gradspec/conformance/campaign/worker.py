@@ -3,18 +3,10 @@
 It reads one JSON request per line and answers with JSON lines:
 
     (greeting)                                  {"versions": {name: version}, "domain"}
-    {"do": "device"}                            {"device": what to tell of it}
-    {"do": "probes", "seconds"}                 {"probes": [Probe, …]}
-    {"do": "promises"}                          {"findings": [Finding, …]}
-    {"do": "domain", "seconds"}                 {"domain"} that was found of a kernel which declares none
-    {"do": "plan", "first", "count", "domain"}  {"batches": [[Case, …], …]}
-    {"do": "lacking"}                           {"lacking": [[operator, mode], …], "unmet": [kink, …]}
-    {"do": "triples", "batches"}                {"triples": [how many met in so many batches, how many can]}
     {"do": "judge", "cases", "seconds",         {"judged": Judged} for each, as soon as it is, and null when time is up
      "together"}
-    {"do": "deadly", "case", "rule", "got", …}  {"judged": Judged} of a case at which an earlier process was lost
-    {"do": "rounding"}                          {"modes": [mode of reduced precision that is in force, …]}
-    {"do": "findings", "failures", "seconds"}   {"findings": [Finding, …]}
+    {"do": name of a method of InProcess,       {"result": what it returns}
+     **its arguments}
     anything that fails                         {"failed": reason}
     anything after which the device is lost     {"poisoned": error}
 
@@ -27,17 +19,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, get_type_hints
 
-from gradspec.conformance.campaign.local import InProcess, deadly
+from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.device import PoisonedError
 from gradspec.conformance.model.target import Target
-from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.targets import target_of
 from gradspec.system.processes import Lines, end_with_parent, private_output
 
@@ -56,73 +47,32 @@ class TargetWorker:
         self._judge = InProcess(target, settings)
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        actions = (
-            self.device,
-            self.probes,
-            self.promises,
-            self.domain,
-            self.plan,
-            self.lacking,
-            self.triples,
-            self.rounding,
-            self.judge,
-            self.deadly,
-            self.findings,
-        )
-        named: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {action.__name__: action for action in actions}
+        name = request.pop("do")
         try:
-            yield from named[request.pop("do")](**request)
+            if name == "judge":
+                decoded = decode(list[CheckCase], request.pop("cases"), "cases")
+                yield from judged_messages(self._judge, decoded, **request)
+            else:
+                hints = get_type_hints(getattr(InProcess, name))
+                arguments = {key: decode(hints[key], value, key) for key, value in request.items()}
+                yield {"result": encode(getattr(self._judge, name)(**arguments), hints["return"])}
         except Exception as error:
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
             yield {"failed": f"{kind}{error}"}
         except PoisonedError as error:
             yield {"poisoned": str(error)}
 
-    def device(self) -> Iterator[dict[str, Any]]:
-        yield {"device": self._judge.device}
 
-    def probes(self, seconds: float) -> Iterator[dict[str, Any]]:
-        yield {"probes": list(map(encode, self._judge.probes(seconds)))}
-
-    def promises(self) -> Iterator[dict[str, Any]]:
-        yield {"findings": list(map(encode, self._judge.broken_promises()))}
-
-    def domain(self, seconds: float) -> Iterator[dict[str, Any]]:
-        yield {"domain": self._judge.find_domain(seconds)}
-
-    def plan(self, first: int, count: int, domain: str) -> Iterator[dict[str, Any]]:
-        """In a domain that was found, perhaps by a process before this one."""
-        self._judge.target.within(domain)
-        yield {"batches": [list(map(encode, cases)) for cases in self._judge.plan(first, count)]}
-
-    def lacking(self) -> Iterator[dict[str, Any]]:
-        yield {"lacking": self._judge.lacking(), "unmet": self._judge.unmet()}
-
-    def triples(self, batches: int) -> Iterator[dict[str, Any]]:
-        yield {"triples": self._judge.triples(batches)}
-
-    def rounding(self) -> Iterator[dict[str, Any]]:
-        yield {"modes": sorted(self._judge.rounding())}
-
-    def judge(
-        self, cases: list[dict[str, Any]], seconds: float | None, together: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        """No case begins after so many seconds."""
-        deadline = inf if seconds is None else monotonic() + seconds
-        decoded = [decode(CheckCase, case, "case") for case in cases]
-        judged = 0
-        for case in self._judge.judged(decoded, deadline, together):
-            judged += 1
-            yield {"judged": encode(case)}
-        if judged < len(cases):
-            yield {"judged": None}
-
-    def deadly(self, case: dict[str, Any], **told: str) -> Iterator[dict[str, Any]]:
-        yield {"judged": encode(deadly(decode(CheckCase, case, "case"), **told))}
-
-    def findings(self, failures: list[dict[str, Any]], seconds: float) -> Iterator[dict[str, Any]]:
-        group = [decode(Failure, failure, "failure") for failure in failures]
-        yield {"findings": list(map(encode, self._judge.findings(group, seconds)))}
+def judged_messages(
+    judge: Any, cases: Sequence[Any], seconds: float | None, together: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The cases as they are judged, by `InProcess` or `Isolated`; none begins after so many seconds."""
+    judged = 0
+    for case in judge.judged(cases, inf if seconds is None else monotonic() + seconds, together):
+        judged += 1
+        yield {"judged": encode(case)}
+    if judged < len(cases):
+        yield {"judged": None}
 
 
 class Answering(Protocol):

@@ -1,7 +1,7 @@
 """What is checked beside the results themselves, on some of the cases.
 
-A check looks at one call and says what is wrong; `again` makes the checks of a rule on any call, for shrinking. Judging
-a case, `examine`, is judging its results and making the checks whose turn it is.
+A check looks at one call and says what is wrong; `check_again` makes the checks of a rule on any call, for shrinking.
+Judging a case, `examine`, is judging its results and making the checks whose turn it is.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ DEADLY = (*guards.PLACES, "out")
 """The settings in which a call may end the process that it survives by itself."""
 
 
-def again(target: Target, call: Call, rule: str, setting: str = "") -> list[Verdict]:
+def check_again(target: Target, call: Call, rule: str, setting: str = "") -> list[Verdict]:
     """The call in its setting; without one, the checks that may say a rule is broken."""
     if setting:
         made = SETTINGS[setting.partition(" ")[0]]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gradspec.conformance.checks.memory import between, fenced, margins_hold
 from gradspec.conformance.checks.repeat import Outcome, differences
-from gradspec.conformance.judge.snapshot import Snapshot, spoken
+from gradspec.conformance.judge.snapshot import Snapshot, argument_label
 from gradspec.conformance.model.device import OverrunError
 from gradspec.conformance.model.memory import NANS, NUMBERS, Bytes
 from gradspec.conformance.model.problem import Array, Call, Results
@@ -64,7 +64,7 @@ def _shared(target: Target, call: Call) -> list[Verdict]:
     if not target.fresh_results:
         return []
     return [
-        _defect(call, "guard", name, f"the result lies in the memory of {spoken(given, call)}")
+        _defect(call, "guard", name, f"the result lies in the memory of {argument_label(given, call)}")
         for name, result in target.run(call).items()
         for given, array in call.arrays().items()
         if result.size and np.shares_memory(np.asarray(result), array)

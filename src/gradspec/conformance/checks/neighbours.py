@@ -66,12 +66,12 @@ def _with_last_bit(array: Array) -> Array:
         return array if array.dtype.kind in "iub" else np.nextafter(array, 2 * array, dtype=array.dtype)
 
 
-def back(call: Call, difference: str) -> str:
+def reverse(call: Call, difference: str) -> str:
     """What a neighbour calls the difference: dtype, layout and variant are named as they are on the other side.
 
     >>> from gradspec.conformance.model.problem import Problem
     >>> call = Call(Problem("max_pool", 1, ((4,),), {"kernel_size": (2,)}, "f32"), "value", (np.float32([1, 2, 3, 4]),))
-    >>> back(call, "dtype f16"), back(call, "stride")
+    >>> reverse(call, "dtype f16"), reverse(call, "stride")
     ('dtype f32', 'stride')
     """
     kind, _, _ = difference.rpartition(" ")
@@ -234,7 +234,7 @@ SIZES: dict[str, Callable[[Parts], Iterator[Parts]]] = {
 """Other sizes of the arrays."""
 
 
-def tied(call: Call) -> Call:
+def with_ties(call: Call) -> Call:
     """The call with few different numbers, so that rules for ties show."""
 
     def few(array: Array) -> Array:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradspec.conformance.checks.adders import ROWS, Adder, adders, called, conv
-from gradspec.conformance.checks.repeat import in_words
+from gradspec.conformance.checks.repeat import describe_error
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.target import NotOfferedError, Target
@@ -35,7 +35,7 @@ SLOW = 0.02
 
 def probe(
     target: Target,
-    seconds: float = 20.0,
+    seconds: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
     selection: Selection = EVERYTHING,
 ) -> list[Probe]:
@@ -83,7 +83,7 @@ def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, boo
     except NotOfferedError:
         return None
     except Exception as error:  # whatever the target raises is its own doing
-        return Probe("arithmetic", adder.label, adder.problem.dtype, f"{RAISED} {in_words(error)}", normal=False)
+        return Probe("arithmetic", adder.label, adder.problem.dtype, f"{RAISED} {describe_error(error)}", normal=False)
     return Probe(name, adder.label, adder.problem.dtype, result, normal)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradspec.conformance.checks.memory import beside
-from gradspec.conformance.judge.reduced import judged_reduced
+from gradspec.conformance.judge.reduced import judge_reduced
 from gradspec.conformance.judge.snapshot import Snapshot, differing, same_bits
 from gradspec.conformance.model.device import ExhaustedError, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results, Shape
@@ -43,7 +43,7 @@ class Outcome:
         except ExhaustedError:
             raise
         except Exception as error:  # whatever the target raises is its own doing
-            return Outcome({}, in_words(error))
+            return Outcome({}, describe_error(error))
         finally:
             before.restored()
 
@@ -53,7 +53,7 @@ class Outcome:
         try:
             return Outcome({name: np.array(array) for name, array in target.run(call).items()})
         except Exception as error:  # whatever the target raises is its own doing
-            return Outcome({}, "" if isinstance(error, Warning | ExhaustedError) else in_words(error))
+            return Outcome({}, "" if isinstance(error, Warning | ExhaustedError) else describe_error(error))
 
     def is_like(self, other: Outcome) -> bool:
         """Whether nothing differs, as far as there are results."""
@@ -68,11 +68,11 @@ class Outcome:
         except (NotOfferedError, OverrunError, ExhaustedError):
             raise
         except Exception as error:  # whatever the target raises is its own doing
-            return Outcome({}, in_words(error))
+            return Outcome({}, describe_error(error))
         return Outcome(outs)
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -126,7 +126,7 @@ def _wrong(target: Target, call: Call, name: str, got: Array) -> Bools:
     except (ShapeError, UnsupportedError):  # said where results are judged
         return nowhere
     composed = target.composed(call.problem, call.mode)
-    return wrong if judged_reduced(meaning, got, arithmetic, composed) is None else nowhere
+    return wrong if judge_reduced(meaning, got, arithmetic, composed) is None else nowhere
 
 
 def _form(array: Array | None) -> str:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TypeAlias
 from zlib import crc32
 
-from gradspec.conformance.checks.neighbours import back, neighbour, neighbours, others, structural, tied
+from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, reverse, structural, with_ties
 from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.parts import Parts, Refit
@@ -60,15 +60,16 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
         return []
     first, around = Outcome.of(target, call), list[Around]()
     for difference, one in _chosen(target, call):
-        verdicts = _after(target, tied(call) if difference == "ties" else call, one, difference)
+        verdicts = _after(target, with_ties(call) if difference == "ties" else call, one, difference)
         if first.error or verdicts:
             return [] if first.error else verdicts
         there = Outcome.of(target, one)
         if not there.error:  # which is that it does not offer such a call, or it would be a verdict
             around.append((difference, one, there))
     for difference, one, before in [("", call, first), *around[:1]]:
-        setting = f"around {back(call, difference) or around[-1][0]}" if around else "again"
-        found = list(differences(target, one, before, Outcome.of(target, one), "state", words_of(setting), setting))
+        setting = f"around {reverse(call, difference) or around[-1][0]}" if around else "again"
+        when, now = describe_setting(setting), Outcome.of(target, one)
+        found = list(differences(target, one, before, now, "state", when, setting))
         if found:
             return [replace(verdict, about=one) for verdict in found]
     return []
@@ -76,34 +77,21 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
 
 def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
     """Neighbours that the target offers, by a chance that is the call's own."""
-    chance = Random(crc32(repr((call.problem, call.mode)).encode() + _bytes(call)))
+    numbers = b"".join(array.tobytes() for array in call.arrays().values())
+    chance = Random(crc32(repr((call.problem, call.mode)).encode() + numbers))
     otherwise = others(call, target.variants(call.problem, call.mode))
     for names, most in ((structural(call), STRUCTURAL), (otherwise, OTHERS)):
-        found = (
-            (name, one)
-            for name in sorted(names, key=lambda name: chance.random() * SELDOM.get(name, 1.0))
-            for one in _one_of(list(_offered(target, tied(call) if name == "ties" else call, name)), chance)
-        )
-        yield from islice(found, most)
-
-
-def _offered(target: Target, call: Call, difference: str) -> Iterator[Call]:
-    return (one for one in neighbours(call, difference) if target.takes(one))
-
-
-def _one_of(calls: list[Call], chance: Random) -> list[Call]:
-    return [chance.choice(calls)] if calls else []
-
-
-def _bytes(call: Call) -> bytes:
-    return b"".join(array.tobytes() for array in call.arrays().values())
+        in_order = sorted(names, key=lambda name: chance.random() * SELDOM.get(name, 1.0))
+        calls = ((name, neighbours(with_ties(call) if name == "ties" else call, name)) for name in in_order)
+        offered = ((name, list(filter(target.takes, around))) for name, around in calls)
+        yield from islice(((name, chance.choice(some)) for name, some in offered if some), most)
 
 
 def _after(target: Target, call: Call, one: Call, difference: str) -> list[Verdict]:
     """What is wrong with a neighbour, right after the call itself."""
     with _InPlace(call, one, difference) as there:
         wrong = _defects(target, there)
-    about, setting = one.mapped(lambda array: array.copy()), f"after {back(call, difference)}"
+    about, setting = one.mapped(lambda array: array.copy()), f"after {reverse(call, difference)}"
     # That a call wrote into its inputs shows without the call before it.
     settings = ["" if verdict.rule == "input_changed" else setting for verdict in wrong]
     return [replace(verdict, setting=s, about=about) for verdict, s in zip(wrong, settings, strict=True)]
@@ -114,9 +102,9 @@ def _defects(target: Target, call: Call) -> list[Verdict]:
     return [verdict for verdict in judge_call(target, call, frozenset(target.reduced())) if verdict.kind == "defect"]
 
 
-def words_of(setting: str) -> str:
+def describe_setting(setting: str) -> str:
     """
-    >>> words_of("after stride")
+    >>> describe_setting("after stride")
     'before it came a call that differs in nothing but stride'
     """
     word, _, difference = setting.strip().partition(" ")
@@ -156,7 +144,8 @@ def in_setting(target: Target, call: Call, setting: str) -> list[Verdict]:
     if word == "after":
         found = _defects(target, call)
     else:
-        found = list(differences(target, call, first, Outcome.of(target, call), "state", words_of(setting), setting))
+        when, now = describe_setting(setting), Outcome.of(target, call)
+        found = list(differences(target, call, first, now, "state", when, setting))
     return [replace(verdict, setting=setting) for verdict in found]
 
 

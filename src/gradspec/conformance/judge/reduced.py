@@ -85,12 +85,12 @@ def known(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in REDUCED if name in given)
 
 
-def judged_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: Iterable[str]) -> str | None:
+def judge_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: Iterable[str]) -> str | None:
     """The first of the modes under which a result is permitted: alone, or else all that have an arithmetic together.
 
     >>> from gradspec.conformance import meaning
     >>> total = meaning("conv", np.float32([[1 + 2**-12, 1.0]]), np.float32([[[1, -1]]]))
-    >>> judged_reduced(total, np.float32([[0.0]]), Arithmetic.of("f32"), ["ftz", "tf32"])
+    >>> judge_reduced(total, np.float32([[0.0]]), Arithmetic.of("f32"), ["ftz", "tf32"])
     'tf32'
     """
     modes = known(names)
@@ -134,7 +134,8 @@ def _in_parts(arithmetic: Arithmetic) -> Permits:
     u, tiniest = rational(storage.unit), rational(storage.tiniest)
 
     def permits(facts: Facts, got: float) -> bool:
-        if not math.isfinite(got) or _is_special(facts):
+        special = facts.nan or facts.nan_from_padding or facts.plus_infinity or facts.minus_infinity
+        if special or not math.isfinite(got):
             return permitted(facts, narrow).allows(got)
         parts = min(facts.leaves, MOST_PARTS)
         error = error_of(facts, arithmetic)
@@ -144,14 +145,10 @@ def _in_parts(arithmetic: Arithmetic) -> Permits:
     return permits if storage.precision < arithmetic.accumulate.precision else lambda facts, got: False
 
 
-def _is_special(facts: Facts) -> bool:
-    return facts.nan or facts.nan_from_padding or facts.plus_infinity or facts.minus_infinity
-
-
 # --- selections of flushed numbers ------------------------------------------------------------------------------------
 
 
-def explained_by_flushing(call: Call, name: str, judgement: Judgement) -> bool:
+def is_explained_by_flushing(call: Call, name: str, judgement: Judgement) -> bool:
     """Whether a result is right, or right by convention, where numbers below the smallest normal one are zero.
 
     The tolerance has a term for sums. A selection has none: zeros tie, and the winner, its tangent and its index are

@@ -20,10 +20,10 @@ class Snapshot:
         changed = [name for name, array in arrays.items() if not same_bits(array, self.before[name])]
         for name in changed:
             arrays[name][...] = self.before[name]
-        return [spoken(name, self.call) for name in changed]
+        return [argument_label(name, self.call) for name in changed]
 
 
-def spoken(name: str, call: Call) -> str:
+def argument_label(name: str, call: Call) -> str:
     """The name of one of a call's arrays as people know it: an input's own, ``direction of x``, ``cotangent``."""
     if name in call.named():
         return name

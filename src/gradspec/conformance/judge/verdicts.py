@@ -14,8 +14,8 @@ import numpy as np
 from gradspec.conformance.cases.reference_kinks import meets_a_kink
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
 from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
-from gradspec.conformance.judge.reduced import ARITHMETICS, explained_by_flushing, judged_reduced
-from gradspec.conformance.judge.snapshot import Snapshot, same_bits, spoken
+from gradspec.conformance.judge.reduced import ARITHMETICS, is_explained_by_flushing, judge_reduced
+from gradspec.conformance.judge.snapshot import Snapshot, argument_label, same_bits
 from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
@@ -67,7 +67,7 @@ class Judge:
             beside = f"the call wrote beside {'the array it was given' if str(why) else 'an array that it allocated'}"
             return [Verdict("defect", "guard", str(why), variant, detail=beside)]
         except InputChangedError as why:
-            return [_changed(spoken(str(why), call), variant)]
+            return [_changed(argument_label(str(why), call), variant)]
         except Exception as error:  # whatever the target raises is its own doing
             raised = f"{type(error).__name__}: {error}"
             is_empty = call.problem.signature is not None and any(array.size == 0 for array in call.named().values())
@@ -119,38 +119,38 @@ class _Result:
     """Whether the target says who won."""
     allow: AbstractSet[str]
 
-    def says(self, kind: str, rule: str = "", **more: Any) -> Verdict:
+    def verdict(self, kind: str, rule: str = "", **more: Any) -> Verdict:
         return Verdict(kind, rule, self.name, self.call.variant, **more)
 
-    def says_at(self, kind: str, rule: str, where: Bools, wanted: str, detail: str = "") -> Verdict:
+    def verdict_at(self, kind: str, rule: str, where: Bools, wanted: str, detail: str = "") -> Verdict:
         """A verdict on the first place of ``where``."""
         place = tuple(int(i) for i in np.argwhere(where)[0])
         wanted = wanted.removesuffix(".0") if self.got.dtype.kind in "iu" else wanted  # a place is a whole number
-        return self.says(kind, rule, place=place, got=repr(self.got[place].item()), expected=wanted, detail=detail)
+        return self.verdict(kind, rule, place=place, got=repr(self.got[place].item()), expected=wanted, detail=detail)
 
     def malformed(self, meaning: Meaning | None) -> Verdict | None:
         """A result of the wrong shape or dtype, or an index that names no cell."""
         named, dtype = self.call.named(), self.got.dtype
         shape = named[self.name.partition("_")[2]].shape if meaning is None else meaning.shape
         if self.got.shape != shape:
-            return self.says("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {shape}")
+            return self.verdict("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {shape}")
         if self.name != "indices":
             own = named["x"].dtype
-            return None if dtype == own else self.says("defect", "dtype", got=str(dtype), expected=str(own))
+            return None if dtype == own else self.verdict("defect", "dtype", got=str(dtype), expected=str(own))
         if dtype.kind not in "iu":
-            return self.says("defect", "dtype", got=str(dtype), expected="an integer dtype")
+            return self.verdict("defect", "dtype", got=str(dtype), expected="an integer dtype")
         cells, places = prod(self.call.problem.spatial), self.got.astype(np.int64)
         outside = (places < -1) | (places >= cells)
-        return self.says_at("defect", "index_range", outside, f"-1 to {cells - 1}") if outside.any() else None
+        return self.verdict_at("defect", "index_range", outside, f"-1 to {cells - 1}") if outside.any() else None
 
     def judged(self, meaning: Meaning | None) -> Verdict:
         if meaning is None:
-            return self.says("undecided", detail="no theorem bounds the error of this result")
+            return self.verdict("undecided", detail="no theorem bounds the error of this result")
         try:
             judgement = meaning.judge(self.got, self.target.arithmetic(self.call.problem))
             return self._passed(judgement) if judgement.passed else self._failed(judgement)
         except UnsupportedError as why:  # of this arithmetic, or of one that the target may use instead
-            return self.says("undecided", detail=str(why))
+            return self.verdict("undecided", detail=str(why))
 
     # --- permitted everywhere
 
@@ -166,7 +166,7 @@ class _Result:
         signs = self._other_zeros(judgement)
         if signs.any():
             return self._chosen(judgement, signs, Explanation(("zero_sign",)), "the winner's zero")
-        return self._wide(judgement) if judgement.wide.any() else self.says("pass")
+        return self._wide(judgement) if judgement.wide.any() else self.verdict("pass")
 
     def _other_zeros(self, judgement: Judgement) -> Bools:
         """Zeros of a selection that do not have the winner's sign, which is free where no index says who won."""
@@ -178,7 +178,7 @@ class _Result:
 
     def _wide(self, judgement: Judgement) -> Verdict:
         count = f"{int(judgement.wide.sum())} of {judgement.wide.size}"
-        return self.says("undecided", detail=f"the tolerance of {count} says nothing")
+        return self.verdict("undecided", detail=f"the tolerance of {count} says nothing")
 
     # --- not permitted somewhere
 
@@ -194,16 +194,16 @@ class _Result:
             return self._chosen(judgement, wrong, Explanation(("another_tie",)), wanted)
         rule = rule_of(call, self.name, judgement, place)
         own = self.target.composed(call.problem, call.mode)
-        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, own)
+        mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, own)
         if mode is not None:
             return self._composed(judgement, mode)
         modes = (self.allow & self.target.reduced().keys()) | own
-        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
-        if mode is None and "ftz" in modes and explained_by_flushing(call, self.name, judgement):
+        mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
+        if mode is None and "ftz" in modes and is_explained_by_flushing(call, self.name, judgement):
             mode = "ftz"
         if mode is not None:
-            return self.says_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
-        return self.says_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+            return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
+        return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
 
     def _composed(self, judgement: Judgement, mode: str) -> Verdict:
         """A result that the target's interface composes of stored ones: the tolerance of that arithmetic is its own."""
@@ -211,7 +211,7 @@ class _Result:
             own = judgement.meaning.judge(judgement.got, ARITHMETICS[mode](judgement.arithmetic))
             if own.wide.any():
                 return self._wide(own)
-        return self.says("pass", detail=f"within the tolerance of {mode}, of which it is composed")
+        return self.verdict("pass", detail=f"within the tolerance of {mode}, of which it is composed")
 
     def _likeliest(self, judgement: Judgement) -> Explanation | None:
         """The first explanation that the target documents, or that nothing it does speaks against; or the first."""
@@ -238,7 +238,7 @@ class _Result:
                 kind, detail = "defect", f"{detail}, which it does not document"
             elif (against := self._against(found)) is not None:
                 kind, rule, detail = "defect", "adjoint", f"{detail}; {against}"
-        return self.says_at(kind, rule, where, wanted, detail)
+        return self.verdict_at(kind, rule, where, wanted, detail)
 
 
 class _ReferenceResult(_Result):
@@ -248,16 +248,16 @@ class _ReferenceResult(_Result):
         assert isinstance(meaning, EnclosedMeaning)
         own, dtype = meaning.type.dtype.numpy, self.got.dtype
         if self.got.shape != meaning.shape:
-            return self.says("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {meaning.shape}")
+            return self.verdict("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {meaning.shape}")
         is_like = dtype == own or (own.kind in "iu" and dtype.kind in "iu")
-        return None if is_like else self.says("defect", "dtype", got=str(dtype), expected=str(own))
+        return None if is_like else self.verdict("defect", "dtype", got=str(dtype), expected=str(own))
 
     def _passed(self, judgement: Judgement) -> Verdict:
         return self._with_weak(judgement, judgement.wide)
 
     def _with_weak(self, judgement: Judgement, weak: Bools) -> Verdict:
         """Cells whose enclosure says little are counted; a result that has no others says nothing."""
-        found = self._wide(judgement) if weak.size and weak.all() else self.says("pass")
+        found = self._wide(judgement) if weak.size and weak.all() else self.verdict("pass")
         return replace(found, cells=weak.size, weak=int(weak.sum()))
 
     def _failed(self, judgement: Judgement) -> Verdict:
@@ -270,12 +270,12 @@ class _ReferenceResult(_Result):
             return self._chosen(judgement, wrong, Explanation(("another_subgradient",)), wanted)
         rule = rule_of(self.call, self.name, judgement, place)
         if self._is_of_infinities(judgement, wrong):
-            return self.says("undecided", detail="what comes of infinities depends on the formula")
+            return self.verdict("undecided", detail="what comes of infinities depends on the formula")
         modes = {*self.allow, "ftz"} if self._has_subnormals() else self.allow
-        mode = judged_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
+        mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
         if mode is not None:
-            return self.says_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
-        return self.says_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+            return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
+        return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
 
     def _has_subnormals(self) -> bool:
         """Whether subnormal numbers are among the inputs: which of them a product loses depends on the formula."""

@@ -59,20 +59,8 @@ REFERENCE_FEATURES: dict[str, str] = {
     "large_numbers": "numbers whose exponentials overflow",
     "tiny_numbers": "numbers far below 1",
     "masked": "masks or labels that are all the same",
-    **{
-        name: FEATURES[name]
-        for name in (
-            "ties",
-            "nan",
-            "infinity",
-            "signed_zero",
-            "subnormal",
-            "huge",
-            "one_cell_axis",
-            "non_contiguous",
-            "low_precision",
-        )
-    },
+    **{name: FEATURES[name] for name in ("ties", "nan", "infinity", "signed_zero", "subnormal", "huge")},
+    **{name: FEATURES[name] for name in ("one_cell_axis", "non_contiguous", "low_precision")},
 }
 """The tags of the cases of a reference."""
 PLAIN = "plain"

@@ -27,15 +27,15 @@ from gradspec.spec.errors import FormatError
 T = TypeVar("T")
 
 
-def encode(value: Any) -> Any:
-    """A dataclass as plain data.
+def encode(value: Any, kind: Any = None) -> Any:
+    """A dataclass, or something of an annotated kind, as plain data.
 
     >>> from gradspec.conformance.model.problem import Problem
     >>> encode(Problem("fold", 1, ((2, 4), None), {"kernel_size": (2,)}))["shapes"]
     [[2, 4], None]
     """
-    kind: Any = type(value)
-    return _codec(kind).write(value)
+    hint: Any = kind or type(value)
+    return _codec(hint).write(value)
 
 
 def decode(kind: type[T], data: Any, where: str = "data") -> T:

@@ -13,16 +13,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.geometry import anatomy
-from gradspec.conformance.model.problem import (
-    COLUMNS,
-    CONVOLUTIONS,
-    DTYPES,
-    INPUTS,
-    Array,
-    Call,
-    Problem,
-    Shape,
-)
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, DTYPES, INPUTS, Array, Call, Problem, Shape
 
 
 @dataclass(frozen=True)
@@ -146,9 +137,7 @@ def recut(array: Array, shape: Shape, last: bool = False) -> Array:
     if array.size == 0:
         return np.zeros(shape, array.dtype)
     sizes = list(enumerate(zip(array.shape, shape, strict=True)))
-    for axis, (old, new) in sorted(
-        sizes, key=lambda axis: axis[1][1] > axis[1][0]
-    ):  # what is cut is not repeated first
+    for axis, (old, new) in sorted(sizes, key=lambda axis: axis[1][1] > axis[1][0]):  # cut first, then repeat
         places = (np.arange(new) + (old - new if last else 0)) % old
         array = np.take(array, places, axis)
     return array

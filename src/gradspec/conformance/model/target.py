@@ -35,8 +35,8 @@ def first_reason(reasons: Callable[[Problem, str], Iterator[str]]) -> Callable[[
 
 
 @dataclass(frozen=True)
-class Promise:
-    """A call for which the target's documentation promises an error."""
+class ExpectedError:
+    """A call that must raise by the target's documentation."""
 
     op: str
     call: Callable[[], object]
@@ -185,6 +185,6 @@ class Target(ABC):
         """Compute with so many threads from now on; False where the target cannot be told."""
         return False
 
-    def promises(self) -> Sequence[Promise]:
+    def expected_errors(self) -> Sequence[ExpectedError]:
         """Calls that must raise."""
         return ()

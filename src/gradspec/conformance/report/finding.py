@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.report.markup import Markup, element, term
 from gradspec.conformance.report.planes import SIGNS, drawn
 from gradspec.conformance.report.scenes import Scene, scene
-from gradspec.conformance.report.words import MODE_WORDS, beyond, kind_words, titled
+from gradspec.conformance.report.words import MODE_WORDS, beyond, kind_words, title_of
 
 
 def article(number: int, finding: Finding, opened: bool) -> Markup:
@@ -27,8 +28,8 @@ def article(number: int, finding: Finding, opened: bool) -> Markup:
         id=name,
         class_=f"finding {finding.kind}",
         data_kind=finding.kind,
-        data_features=" ".join(finding.causes or (PLAIN,)),
-        data_places=";".join(" ".join(place) for place in places(finding)),
+        data_features=json.dumps(finding.causes or [PLAIN]),
+        data_places=json.dumps(places(finding)),
     )
 
 
@@ -47,7 +48,7 @@ def _title(finding: Finding) -> Markup:
     return element(
         "summary",
         element("span", symbol, f" {kind.one}", class_=f"chip {finding.kind}"),
-        element("h3", titled(finding)),
+        element("h3", title_of(finding)),
         element("span", *chips, class_="chips"),
     )
 

@@ -10,16 +10,15 @@ from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS
 from gradspec.conformance.report.finding import article, code, places
-from gradspec.conformance.report.markup import Markup, element, joined, term
+from gradspec.conformance.report.markup import Markup, document, element, joined, scroller, section, table, term
 from gradspec.conformance.report.overview import columns_of, overview
-from gradspec.conformance.report.shell import document, scroller, section, table
 from gradspec.conformance.report.words import (
     FAILING,
     KIND_WORDS,
     MODE_WORDS,
-    in_one_sentence,
+    describe_domain,
     kind_words,
-    told_domain,
+    summarize,
     too_few,
 )
 
@@ -27,6 +26,15 @@ OPEN = 20
 """Findings that are shown unfolded."""
 FEW = 4
 """Findings that nobody needs to choose among."""
+REGIMES = (
+    "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
+    "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
+    "In rounding, any order of summation is allowed, and the certified tolerance bounds the result."
+)
+REFERENCE_REGIMES = (
+    "Cases of a reference have small whole numbers, on which nothing rounds and equality is demanded, and others, "
+    "on which the enclosure of its graph bounds the result. A cell is weak if that is too wide to say much."
+)
 
 
 def page(run: Run, failing: Collection[str] = FAILING) -> str:
@@ -66,13 +74,13 @@ def _header(run: Run, failing: Collection[str]) -> Markup:
         "cases": f"{run.cases:,}",
         "time": f"{run.seconds:,.1f} s",
         "allowed": ", ".join(run.allowed),
-        "domain": told_domain(run),
+        "domain": describe_domain(run),
     }
     return element(
         "header",
         element("p", "gradspec check", class_="brand"),
         element("h1", run.target or "your own kernels"),
-        element("p", _symbol(worst), " ", in_one_sentence(run, failing), class_=f"verdict {worst}"),
+        element("p", _symbol(worst), " ", summarize(run, failing), class_=f"verdict {worst}"),
         *(element("p", words, class_="trouble") for words in _trouble(run)),
         element("dl", *(term(name, value) for name, value in facts.items() if value), class_="facts"),
     )
@@ -96,22 +104,22 @@ def _symbol(kind: str) -> Markup:
 def _numbers(run: Run) -> Markup:
     """Cases by kind, with a bar of their shares."""
     counts = {kind: run.tally.cases[kind] for kind in KINDS}
+
+    def unit(cases: int, findings: int) -> str:
+        words = "case" if cases == 1 else "cases"
+        return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
+
     tiles = (
         element(
             "div",
             element("dt", _symbol(kind), " ", kind_words(kind).one),
-            element("dd", f"{number:,} ", element("span", _unit(number, len(run.by_kind(kind))), class_="of")),
+            element("dd", f"{number:,} ", element("span", unit(number, len(run.by_kind(kind))), class_="of")),
             class_=f"tile {kind}" + ("" if number else " none"),
         )
         for kind, number in counts.items()
     )
     title = element("h2", "Cases by kind", class_="aside", id="numbers")
     return element("section", title, element("dl", *tiles, class_="tiles"), _bar(counts), aria_labelledby="numbers")
-
-
-def _unit(cases: int, findings: int) -> str:
-    words = "case" if cases == 1 else "cases"
-    return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
 
 
 def _bar(counts: dict[str, int]) -> Markup:
@@ -126,7 +134,6 @@ def _bar(counts: dict[str, int]) -> Markup:
 
 def _probes(run: Run) -> Markup:
     unusual = sum(not probe.normal for probe in run.probes)
-    said = f"{unusual:,} of them unusual" if unusual else "all as a correct kernel of full precision would give them"
     rows = (
         element(
             "tr",
@@ -134,15 +141,15 @@ def _probes(run: Run) -> Markup:
             element("td", element("code", probe.op)),
             element("td", element("code", probe.dtype)),
             element("td", probe.result),
-            element("td", "as assumed" if probe.normal else "! unusual"),
+            element("td", "" if probe.normal else "! unusual"),
             class_=None if probe.normal else "unusual",
         )
         for probe in run.probes
     )
     head = (element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", ""))
     measured = table(head, rows)
-    intro = "Measured beside the cases, to know what the certified tolerance may take for granted: "
-    return joined(element("p", f"{intro}{len(run.probes):,} results, {said}."), scroller(measured, "Probes"))
+    number = f"{len(run.probes):,} results, {unusual or 'none'} of them other than the certified tolerance assumes"
+    return joined(element("p", f"Measured beside the cases: {number}."), scroller(measured, "Probes"))
 
 
 # --- findings --------------------------------------------------------------------------------------------------------
@@ -205,16 +212,10 @@ def _reading(run: Run) -> Markup:
         element("div", element("dt", _symbol(name), " ", kind.one, class_=f"chip {name}"), element("dd", kind.meaning))
         for name, kind in KIND_WORDS.items()
     )
-    words = (term(name, meaning) for name, meaning in columns_of(run).items())
-    features = element("dl", *words, class_="words features")
-    regimes = (
-        "Cases of a reference have small whole numbers, on which nothing rounds and equality is demanded, and others, "
-        "on which the enclosure of its graph bounds the result. A cell is weak if that is too wide to say much."
-        if all(op not in INPUTS for op, *_ in run.tally.grid)
-        else "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
-        "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "
-        "In rounding, any order of summation is allowed, and the certified tolerance bounds the result."
-    )
+    columns = columns_of(run)
+    features = element("dl", *(term(name, meaning) for name, meaning in columns.items()), class_="words features")
+    of_references = REFERENCE_REGIMES if "kink" in columns else ""
+    regimes = REGIMES if any(op in INPUTS for op, *_ in run.tally.grid) else of_references
     more = element("details", element("summary", "What the features mean"), features)
     return joined(element("p", regimes), element("dl", *kinds, class_="words"), more)
 

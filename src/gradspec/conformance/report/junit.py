@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.words import FAILING, in_one_sentence, titled, too_few
+from gradspec.conformance.report.words import FAILING, summarize, title_of, too_few
 from gradspec.system.terminal import printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -25,7 +25,9 @@ def text(run: Run, failing: Collection[str] = FAILING) -> str:
     <testcase classname="gradspec.native.max_pool" name="value" time="0.000" />
     """
     suite = Element("testsuite", name=f"gradspec check {run.target}", time=f"{run.seconds:.3f}")
-    _properties(suite, run)
+    properties = SubElement(suite, "properties")
+    for name in ("target", "version", "machine", "seed", "cases", "repeat"):
+        SubElement(properties, "property", name=name, value=_xml(str(getattr(run, name))))
     for op, mode in pairs(run):
         _case(suite, run, op, mode, failing)
     _judge(suite, run)
@@ -44,12 +46,6 @@ def pairs(run: Run) -> list[tuple[str, str]]:
     return sorted(seen, key=lambda pair: (order.get(pair, len(order)), pair))
 
 
-def _properties(suite: Element, run: Run) -> None:
-    parent = SubElement(suite, "properties")
-    for name in ("target", "version", "machine", "seed", "cases", "repeat"):
-        SubElement(parent, "property", name=name, value=_xml(str(getattr(run, name))))
-
-
 def _case(suite: Element, run: Run, op: str, mode: str, failing: Collection[str]) -> None:
     names = {
         "classname": f"gradspec.{run.target}.{op or 'target'}",
@@ -61,7 +57,7 @@ def _case(suite: Element, run: Run, op: str, mode: str, failing: Collection[str]
     failures, others = ([f for f in found if (f.kind in failing) == wanted] for wanted in (True, False))
     counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS}
     if failures:
-        message = _xml("; ".join(dict.fromkeys(titled(f) for f in failures)))
+        message = _xml("; ".join(dict.fromkeys(title_of(f) for f in failures)))
         SubElement(case, "failure", type=_xml(failures[0].rule), message=message).text = _xml(_told(failures))
     elif counts["not_offered"] and not others and not sum(counts[k] for k in KINDS if k != "not_offered"):
         SubElement(case, "skipped", message=f"not offered ({counts['not_offered']} cases)")
@@ -73,7 +69,7 @@ def _judge(suite: Element, run: Run) -> None:
     """What kept the run itself from being whole."""
     errors = [*run.errors, *(["interrupted: this is what had been judged"] if run.interrupted else [])]
     if not run.tally.judged and not run.findings:
-        errors.append(in_one_sentence(run))
+        errors.append(summarize(run))
     elif run.lacks:
         errors.append(too_few(run))
     if errors:
@@ -88,7 +84,7 @@ def _told(findings: Collection[Finding]) -> str:
 
 
 def _lines(finding: Finding) -> Iterator[str]:
-    yield f"{finding.kind}: {titled(finding)} ({finding.count} cases, {finding.dtype}, {', '.join(finding.causes)})"
+    yield f"{finding.kind}: {title_of(finding)} ({finding.count} cases, {finding.dtype}, {', '.join(finding.causes)})"
     yield f"got {finding.got}, expected {finding.expected}"
     yield from filter(None, (finding.explanation, finding.reproducer))
 

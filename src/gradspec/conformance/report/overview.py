@@ -12,9 +12,8 @@ from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import places
-from gradspec.conformance.report.markup import Markup, element, joined
-from gradspec.conformance.report.shell import scroller
-from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, covered_triples, in_order, kind_words
+from gradspec.conformance.report.markup import Markup, element, joined, scroller
+from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, covered_triples, kind_words, sort_operators
 
 Place: TypeAlias = tuple[str, str, str]
 """An operator, a mode and a feature."""
@@ -28,7 +27,7 @@ def overview(run: Run) -> Markup:
     judged = {op for op, _, _, kind in run.tally.grid if kind != "not_offered"}
     if not judged:
         return element("p", "No case was judged.")
-    operators = in_order(judged)
+    operators = sort_operators(judged)
     causes = _causes(run.findings)
     columns = columns_of(run)
     table = element("table", _head(columns), *(_operator(run, causes, op, columns) for op in operators), class_="grid")
@@ -69,10 +68,16 @@ def _legend() -> Markup:
 
 
 def columns_of(run: Run) -> dict[str, str]:
-    """The features that cases of this run could have."""
-    met = {op for op, *_ in run.tally.grid}
-    found = COLUMNS if met & {*INPUTS} else {PLAIN: COLUMNS[PLAIN]}
-    return {**found, **REFERENCE_FEATURES} if met - {*INPUTS} else found
+    """The features that cases of this run could have, and what else findings of bounds need."""
+    ops, met = ({place[i] for place in run.tally.grid} for i in (0, 2))
+    has_windows = bool(ops & {*INPUTS} or met & {*FEATURES} - {*REFERENCE_FEATURES})
+    has_references = bool(met & {*REFERENCE_FEATURES} - {*FEATURES}) or not has_windows
+    features = {
+        **(COLUMNS if has_windows else {PLAIN: COLUMNS[PLAIN]}),
+        **(REFERENCE_FEATURES if has_references else {}),
+    }
+    needed = (name for finding in run.findings for name in finding.causes if name not in features)
+    return {**features, **dict.fromkeys(needed, "an attribute that is not at its default, or a kind of invalid box")}
 
 
 def _head(columns: Mapping[str, str]) -> Markup:

@@ -14,7 +14,7 @@ import numpy as np
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import AVERAGES, COLUMNS, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Array, Call
 from gradspec.conformance.model.verdict import Finding
-from gradspec.conformance.report.planes import Margins, MarkedPlane
+from gradspec.conformance.report.planes import MarkedPlane
 from gradspec.spec.conv import Form
 from gradspec.spec.scalar import choose
 from gradspec.spec.tensor import Index, flat
@@ -46,16 +46,13 @@ def scene(call: Call, finding: Finding) -> Scene:
 
 def _of_reference(call: Call, finding: Finding) -> Scene:
     """The arrays of the call, by their last two axes, and the wrong cell of the result."""
-    planes = [_plane(name, array, _lead(array.ndim), {}) for name, array in call.arrays().items() if array.ndim]
+    named = ((name, array) for name, array in call.arrays().items() if array.ndim)
+    planes = [_plane(name, array, (0,) * (array.ndim - 2), {}) for name, array in named]
     place = finding.place
     if place:
         lead, inner = place[:-2], place[-2:]
         planes.append(_result(finding, lead, inner, tuple(i + 1 for i in inner)))
     return Scene(planes, note="Of arrays of more than two axes the first plane is drawn.")
-
-
-def _lead(ndim: int) -> Index:
-    return (0,) * max(ndim - 2, 0)
 
 
 def _inputs(call: Call) -> Scene:
@@ -72,7 +69,9 @@ def _plane(
     name: str, array: Any, lead: Index, marks: Marks, window: Window | None = None, filling: str = ""
 ) -> MarkedPlane:
     """One plane of an array, with the padding that a window reads around it."""
-    return MarkedPlane(f"{name}{_at(lead)}", array[lead], marks, () if window is None else _margins(window), filling)
+    axes = () if window is None else window.axes
+    margins = tuple((axis.lo, axis.hi) if isinstance(axis, Regular) else (0, 0) for axis in axes)
+    return MarkedPlane(f"{name}{_at(lead)}", array[lead], marks, margins, filling)
 
 
 def _at(lead: Iterable[int]) -> str:
@@ -104,10 +103,6 @@ WRONG_GRADIENT = {"wrong": "where the gradient is wrong"}
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------
-
-
-def _margins(window: Window) -> Margins:
-    return tuple((axis.lo, axis.hi) if isinstance(axis, Regular) else (0, 0) for axis in window.axes)
 
 
 def _cells(window: Window, output: Index) -> list[Index]:
@@ -230,22 +225,18 @@ def _conv(call: Call, finding: Finding) -> Scene:
         return _channel_of_cotangent(call, finding, form)
     if finding.result.endswith("weight"):
         return _weight_place(call, finding, form)
-    pairs = _forward(call) if finding.result in OF_OUTPUT else _backward(call)
     reads = (finding.result in OF_OUTPUT) == (call.problem.op == "conv")
-    return _met_place(finding, form, pairs, reads)
+    return _met_place(finding, form, _met_pairs(call, finding), reads)
 
 
-def _forward(call: Call) -> Pairs:
-    named = call.named()
+def _met_pairs(call: Call, finding: Finding) -> Pairs:
+    x, weight = (("x", call.named()["x"]), ("weight", call.named()["weight"]))
+    if finding.result not in OF_OUTPUT:
+        return [("g", call.arrays()["g"], *(weight if call.mode == "vjp" else _along(call)[1]))]
     if not call.directions:
-        return [("x", named["x"], "weight", named["weight"])]
+        return [(*x, *weight)]
     dx, dw, *_ = _along(call)
-    return [(*dx, "weight", named["weight"]), ("x", named["x"], *dw)]
-
-
-def _backward(call: Call) -> Pairs:
-    weight = ("weight", call.named()["weight"]) if call.mode == "vjp" else _along(call)[1]
-    return [("g", call.arrays()["g"], *weight)]
+    return [(*dx, *weight), (*x, *dw)]
 
 
 def _met_place(finding: Finding, form: Form, pairs: Pairs, reads: bool) -> Scene:
@@ -264,11 +255,8 @@ def _met_place(finding: Finding, form: Form, pairs: Pairs, reads: bool) -> Scene
             planes.append(_plane(weight_name, weight, (m, c - form.x_channels_of(m).start), used))
     met = "read by the window of place {}" if reads else "reaches place {}, through the weights marked alike"
     result = _result(finding, (*lead, own), here, window.outputs if reads else window.sizes)
-    return Scene([*planes, result], {"tap": met.format(list(here))} | WRONG, _channels(len(group)))
-
-
-def _channels(number: int) -> str:
-    return f"{MOST_CHANNELS} of {number} channels are drawn." if number > MOST_CHANNELS else ""
+    note = f"{MOST_CHANNELS} of {len(group)} channels are drawn." if len(group) > MOST_CHANNELS else ""
+    return Scene([*planes, result], {"tap": met.format(list(here))} | WRONG, note)
 
 
 def _weight_place(call: Call, finding: Finding, form: Form) -> Scene:

@@ -18,11 +18,11 @@ from gradspec.conformance.report.words import (
     MODE_WORDS,
     beyond,
     covered_triples,
-    in_one_sentence,
-    in_order,
+    describe_domain,
     kind_words,
-    titled,
-    told_domain,
+    sort_operators,
+    summarize,
+    title_of,
     too_few,
     weak_cells,
 )
@@ -52,7 +52,7 @@ def show_start(run: Run, console: Console) -> None:
     named = run.version.startswith(f"{run.target} ")
     target = run.version if named else f"{run.target} ({run.version})"
     facts = {"target": target, "machine": run.machine, "seed": str(run.seed), "allowed": ", ".join(run.allowed)}
-    page.fields({**facts, "domain": told_domain(run)}.items())
+    page.fields({**facts, "domain": describe_domain(run)}.items())
 
 
 def _probe_rows(page: TerminalPage, run: Run) -> Rows:
@@ -84,7 +84,7 @@ def show(run: Run, console: Console, failing: Collection[str] = FAILING) -> None
 
 
 def _show_finding(page: TerminalPage, finding: Finding, number: str) -> None:
-    page.heading(f"{number}: {titled(finding)}", STYLES[finding.kind])
+    page.heading(f"{number}: {title_of(finding)}", STYLES[finding.kind])
     where = " ".join(filter(None, (finding.op, MODE_WORDS.get(finding.mode, finding.mode), finding.dtype)))
     cases = f", {finding.count:,} case{'' if finding.count == 1 else 's'}" if finding.case else ""
     place = "" if finding.place is None else f" at {list(finding.place)}"
@@ -110,7 +110,7 @@ def _show_grid(page: TerminalPage, run: Run) -> None:
     """Operators down, modes across: how many cases passed, or the worst that was met."""
     met = {op for op, _, _ in run.tally.modes}
     absent = _absent(run)
-    operators = in_order(met - absent)
+    operators = sort_operators(met - absent)
     modes = [mode for mode in MODES if any(mode == tried for _, tried, _ in run.tally.modes)]
     page.heading("cases")
     if page.width < NARROW:
@@ -120,7 +120,7 @@ def _show_grid(page: TerminalPage, run: Run) -> None:
         rows: Rows = [(op, *(_cell(run, op, mode) for mode in modes)) for op in operators]
         page.table(("", *(MODE_WORDS[mode] for mode in modes)), rows, whole=[0])
     if absent:
-        page.say(f"Not offered: {', '.join(in_order(absent))}.", "dim")
+        page.say(f"Not offered: {', '.join(sort_operators(absent))}.", "dim")
     if run.tally.cells:
         page.say(weak_cells(run), "dim")
     if run.triples[1]:
@@ -159,7 +159,7 @@ def _show_not_offered(page: TerminalPage, run: Run) -> None:
 
 def _show_end(page: TerminalPage, run: Run, failing: Collection[str]) -> None:
     page.heading("verdict")
-    page.say(in_one_sentence(run, failing), STYLES["defect"] if any(map(run.by_kind, failing)) else "bold")
+    page.say(summarize(run, failing), STYLES["defect"] if any(map(run.by_kind, failing)) else "bold")
     counts = ", ".join(f"{run.tally.cases[kind]:,} {words}" for kind, words in CASES.items() if run.tally.cases[kind])
     seconds = run.seconds - run.shrinking
     rate = 60 * run.cases / seconds if seconds else 0.0

@@ -35,8 +35,8 @@ KIND_WORDS: dict[str, KindWords] = {
         "✗",
         "defect",
         "defects",
-        "No correct kernel gives this result: it breaks a rule of the specification, and no convention that the target "
-        "documents or keeps consistently explains it.",
+        "The result breaks the rule that is stated with it, and no convention that the target documents or keeps "
+        "consistently explains it.",
     ),
     "convention": KindWords(
         "≈",
@@ -64,7 +64,7 @@ KIND_WORDS: dict[str, KindWords] = {
         "not offered",
         "The target documents no such operator, rank, mode, dtype or attribute. Nothing is held against it.",
     ),
-    "pass": KindWords("✓", "pass", "passes", "Every result of the case is one that a correct kernel may give."),
+    "pass": KindWords("✓", "pass", "passes", "No result of the case breaks a rule."),
 }
 MODE_WORDS = {"value": "value", "jvp": "JVP", "vjp": "VJP", "second": "second order"}
 
@@ -73,33 +73,35 @@ def kind_words(kind: str) -> KindWords:
     return KIND_WORDS.get(kind, KindWords("•", kind, kind, ""))
 
 
-def in_one_sentence(run: Run, failing: Collection[str] = FAILING) -> str:
+def summarize(run: Run, failing: Collection[str] = FAILING) -> str:
     """The verdict of a run, in which findings of the ``failing`` kinds are not to be.
 
-    >>> in_one_sentence(Run("native", "0.1.0", "a machine", seed=7))
+    >>> summarize(Run("native", "0.1.0", "a machine", seed=7))
     'Nothing was judged: the run ended before its first case.'
     """
     judged = run.judged
     if not judged and not run.findings:
         return f"Nothing was judged: {_why_nothing(run)}."
     cases = "case" if judged == 1 else "cases"
-    verdict = f"{_and(_found(run))} found in {judged:,} judged {cases}."
+    *others, last = _found(run)
+    kinds = f"{', '.join(others)} and {last}" if others else last
+    verdict = f"{kinds} found in {judged:,} judged {cases}."
     if "convention" in failing and run.by_kind("convention") and not run.by_kind("defect"):
         verdict = f"Failed, as a strict run allows no convention: {verdict[0].lower()}{verdict[1:]}"
     return f"{_could_not(run.unjudged)}. {verdict}" if run.unjudged else verdict
 
 
-def told_domain(run: Run) -> str:
+def describe_domain(run: Run) -> str:
     """What cases were drawn from, if not from everything in some dtypes.
 
-    >>> told_domain(Run("mine", "1.0", "a machine", seed=7, domain="kernel_size=3x3 channels=8..64:8 dtypes=f32"))
+    >>> describe_domain(Run("mine", "1.0", "a machine", seed=7, domain="kernel_size=3x3 channels=8..64:8 dtypes=f32"))
     'takes kernel_size 3x3, channels from 8 to 64 that 8 divides, dtypes f32; judged there'
     """
     domain = KernelDomain.read(run.domain)
     return f"takes {domain.told}; judged there" if domain.without("dtypes", "layouts") else ""
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def sort_operators(names: Iterable[str]) -> list[str]:
     """Operators as the specification orders them, then references by name."""
     order = list(INPUTS)
     return sorted(set(names), key=lambda op: (order.index(op) if op in order else len(order), op))
@@ -157,15 +159,12 @@ def _why_nothing(run: Run) -> str:
     if not run.cases:
         took = f", as starting took {run.seconds:.0f} s; give it more time"
         return "the run ended before its first case" + (took if run.seconds >= 1 and not run.interrupted else "")
-    reasons = "; ".join(_most_telling(run)[:REASONS])
-    return "the target offers nothing of what was asked" + (f": {reasons}" if reasons else "")
-
-
-def _most_telling(run: Run) -> list[str]:
-    """Why nothing is offered: that there is no such operator, before what is said of ranks or dtypes."""
     operators = {op for op, _, _ in run.tally.modes}
     reasons = [reason for reason, _ in run.tally.not_offered.most_common() if reason]
-    return [reason for reason in reasons if any(op in reason for op in operators)] or reasons
+    # That there is no such operator says more than what is said of ranks or dtypes.
+    most_telling = [reason for reason in reasons if any(op in reason for op in operators)] or reasons
+    why = "; ".join(most_telling[:REASONS])
+    return "the target offers nothing of what was asked" + (f": {why}" if why else "")
 
 
 def _found(run: Run) -> list[str]:
@@ -175,7 +174,7 @@ def _found(run: Run) -> list[str]:
     return words if found["defect"] else ["No defect", *words]
 
 
-def titled(finding: Finding) -> str:
+def title_of(finding: Finding) -> str:
     """What is wrong; the name of the rule that is broken where nobody has put it into a sentence."""
     return finding.title or finding.rule
 
@@ -185,7 +184,3 @@ def beyond(finding: Finding) -> str:
     known = f"{stated(finding)}." if finding.got else ""
     more = finding.explanation.replace(RULES.get(finding.rule, finding.rule), "").replace(known, "").strip()
     return more[:1].upper() + more[1:]
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

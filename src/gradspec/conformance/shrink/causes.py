@@ -2,7 +2,7 @@
 
 Failures are grouped by what can be seen of them (`groups`). The smallest of a group is shrunk; what is left in it names
 the cause, and the failures that do not have all of that are another's (`unexplained`). Findings that differ by nothing
-but the operator, rank or dtype are one (`merged`).
+but the operator, rank or dtype are one (`merge_findings`).
 """
 
 from __future__ import annotations
@@ -36,42 +36,32 @@ EMPTY = frozenset({"empty_batch", "zero_channels"})
 """Features of arrays without cells."""
 MASKS = EMPTY | {"nan", "infinity", "huge"}
 """Features under which a wrong sum shows as something else: a NaN that is lost, say."""
-_SORTS = ("selection", "sum", "exact_sum")
 NUMERIC = frozenset(
-    {
-        "special",
-        "second",
-        "vjp.hits",
-        "spec.sum",
-        "spec.exact_sum",
-        *(f"{mode}.{sort}" for mode in MODES for sort in _SORTS),
-    }
+    {"special", "second", "vjp.hits", "spec.sum", "spec.exact_sum"}
+    | {f"{mode}.{sort}" for mode in MODES for sort in ("selection", "sum", "exact_sum")}
 )
 """Rules that say which number stands somewhere."""
 ORDINARY = 1000.0
 """Numbers below this in magnitude hide nothing."""
-FAMILIES = {
-    **dict.fromkeys(SELECTIONS, "maximum"),
-    **dict.fromkeys(AVERAGES, "average"),
-}
+FAMILIES = dict.fromkeys(SELECTIONS, "maximum") | dict.fromkeys(AVERAGES, "average")
 """Operators that are one reduction over different windows."""
 
 
-def explained(
+def explain_group(
     target: Target, group: Sequence[Failure], seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED
 ) -> list[Finding]:
     """The findings of one group: one for each cause in it, shrunk for so many seconds in all."""
     found: list[Finding] = []
     deadline = monotonic() + seconds
     while group:
-        first = least(group)
+        first = smallest(group)
         if monotonic() < deadline:
             first = on_ordinary_numbers(target, first, allow)
         shrunk = shrink(target, first, max(0.0, deadline - monotonic()), allow)
         one = finding(target, group, shrunk)
         tells = shrunk is not first and len(found) + 1 < MOST_CAUSES  # of the cause: what was not shrunk tells nothing
         rest = unexplained(group, one) if tells and monotonic() < deadline else []
-        found.append(narrowed(one, group, rest))
+        found.append(narrow(one, group, rest))
         group = rest
     return found
 
@@ -118,12 +108,12 @@ def _first_values(failures: list[Failure]) -> Iterable[Failure]:
     return (f for f in failures if f.call.mode == "value" or not is_number(f) or f.call.problem.op not in wrong)
 
 
-def least(group: Sequence[Failure]) -> Failure:
+def smallest(group: Sequence[Failure]) -> Failure:
     """The failure that shrinking starts from."""
     return min(group, key=lambda failure: (not MASKS.isdisjoint(failure.features), *size(failure.judged_call)))
 
 
-def varied(group: Sequence[Failure], most: int) -> list[Failure]:
+def pick_varied(group: Sequence[Failure], most: int) -> list[Failure]:
     """At most so many failures of a group: the smallest of each that is special in another way, then the others."""
     first: dict[frozenset[str], Failure] = {}
     ordered = sorted(group, key=lambda failure: size(failure.judged_call))
@@ -135,12 +125,12 @@ def varied(group: Sequence[Failure], most: int) -> list[Failure]:
 
 def unexplained(group: Sequence[Failure], finding: Finding) -> list[Failure]:
     """The failures of a group that lack something without which the shrunk case of the finding does not fail."""
-    first = least(group)
+    first = smallest(group)
     needed = _finding_signature(finding) & _signature(first.judged_call, first.features)
     return [f for f in group if f is not first and not needed <= _signature(f.judged_call, f.features)]
 
 
-def narrowed(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]) -> Finding:
+def narrow(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]) -> Finding:
     """A finding of a group that stands for all of it but the rest."""
     others = {id(failure) for failure in rest}
     mine = [failure for failure in group if id(failure) not in others]
@@ -218,10 +208,13 @@ def _elsewhere(finding: Finding, seen: set[str]) -> tuple[str, ...]:
 # --- findings that are one -------------------------------------------------------------------------------------------
 
 
-def merged(found: Iterable[Finding]) -> list[Finding]:
+def merge_findings(found: Iterable[Finding]) -> list[Finding]:
     """Findings of the same cause as one, the simplest; worst kinds first, then those that show most often."""
     by_manner = sorted(found, key=_manner)
-    causes = [cause for _, same in groupby(by_manner, key=_manner) for cause in _merged(list(same))]
+    causes = list[Finding]()
+    for _, same in groupby(by_manner, key=_manner):  # each joins the first, simpler one that needs nothing else
+        simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
+        causes += _gathered([], simplest, lambda cause, one: True)
     return sorted(_unmasked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
 
 
@@ -235,12 +228,6 @@ def _manner(finding: Finding) -> tuple[Any, ...]:
         return family, "", finding.kind, "state", finding.setting.strip(), ()
     rule = finding.rule.replace("exact_sum", "sum")
     return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
-
-
-def _merged(same: list[Finding]) -> list[Finding]:
-    """Each finding joined to the first, simpler one that has nothing special which it has not."""
-    simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
-    return _gathered([], simplest, lambda cause, one: True)
 
 
 def _unmasked(causes: list[Finding]) -> list[Finding]:
@@ -267,7 +254,9 @@ def _gathered(
         if place is None:
             causes.append(one)
         else:
-            causes[place] = _joined(causes[place], one)
+            cause = causes[place]
+            seen = _elsewhere(cause, {*cause.seen, *one.seen, one.where})
+            causes[place] = replace(cause, count=cause.count + one.count, seen=seen)
     return causes
 
 
@@ -275,8 +264,3 @@ def _finding_signature(finding: Finding) -> frozenset[str]:
     if finding.rule == "state":  # what differed says it all
         return frozenset()
     return _signature(finding.call, finding.features)
-
-
-def _joined(cause: Finding, other: Finding) -> Finding:
-    seen = {*cause.seen, *other.seen, other.where}
-    return replace(cause, count=cause.count + other.count, seen=_elsewhere(cause, seen))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, structural
 from gradspec.conformance.checks.repeat import halves
-from gradspec.conformance.checks.state import CALLERS, words_of
+from gradspec.conformance.checks.state import CALLERS, describe_setting
 from gradspec.conformance.model.problem import Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Verdict
@@ -44,7 +44,7 @@ def programs(target: Target, call: Call, verdict: Verdict) -> dict[str, str]:
 
 def _after(target: Target, call: Call, other: Call, setting: str) -> str:
     in_place = setting.removeprefix("after numbers of ").strip()
-    return joined(target, [other, call], f"# {words_of(setting)}", in_place)
+    return joined(target, [other, call], f"# {describe_setting(setting)}", in_place)
 
 
 def in_setting(target: Target, call: Call, setting: str) -> str | None:
@@ -56,7 +56,8 @@ def in_setting(target: Target, call: Call, setting: str) -> str | None:
             return None
         if word == "after":
             return _after(target, call, other, setting)
-        return joined(target, [call, other, call], f"# {words_of(setting)}", difference.removeprefix("numbers of "))
+        in_place = difference.removeprefix("numbers of ")
+        return joined(target, [call, other, call], f"# {describe_setting(setting)}", in_place)
     if word in ("again", "halves"):
         between = [call.mapped(halves).in_layout()] if word == "halves" else []
         return joined(target, [call, *between, call], "# and again")

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import numpy as np
 
 from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.checks import DEADLY as DEADLY_SETTINGS
-from gradspec.conformance.checks import again
+from gradspec.conformance.checks import check_again
+from gradspec.conformance.checks.memory import fenced
 from gradspec.conformance.checks.neighbours import neighbours, others, structural
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Verdict
-from gradspec.conformance.shrink.reach import reach
 from gradspec.conformance.shrink.steps import cost, simpler_numbers, size, steps
 from gradspec.spec.errors import ShapeError
 from gradspec.system.forking import fate
@@ -34,6 +36,8 @@ AN_ATTEMPT = 1.0
 """Seconds after which a call that is tried again counts as hanging, where there is time for it."""
 HANGS = 20
 """Calls that hang for which there is to be time."""
+A_TRIAL = 1.0
+"""Seconds for a call on memory between forbidden pages."""
 
 
 def shrink(target: Target, failure: Failure, seconds: float, allow: AbstractSet[str] = NOTHING_ALLOWED) -> Failure:
@@ -125,7 +129,7 @@ class Search:
         wanted = manner(self.verdict)
         alone = () if self.verdict.setting else judge_call(self.target, call, self.allow)
         found = (v for v in alone if manner(v) == wanted)
-        checked = again(self.target, call, self.verdict.rule, self.verdict.setting)
+        checked = check_again(self.target, call, self.verdict.rule, self.verdict.setting)
         return next(found, None) or next((v for v in checked if manner(v) == wanted), None)
 
     # --- form ---------------------------------------------------------------------------------------------------------
@@ -255,8 +259,38 @@ class Deadly(Search):
     def _fate(self, call: Call, seconds: float) -> str:
         def judge_again() -> None:
             if self.verdict.setting:
-                again(self.target, call, self.verdict.rule, self.verdict.setting)
+                check_again(self.target, call, self.verdict.rule, self.verdict.setting)
             else:
                 judge_call(self.target, call, self.allow)
 
         return fate(judge_again, seconds)
+
+
+def reach(target: Target, call: Call, setting: str) -> str:
+    """How far beyond an argument a deadly call reaches: the forbidden page is moved away until the call survives.
+
+    ``it reads 4 bytes beyond the end of x``; nothing where no argument by itself is read or written beyond.
+    """
+    at_end = setting == "fence_end"
+    for name, array in call.arrays().items():
+        dies = partial(_dies, target, call, name, at_end)
+        if not dies(0):
+            continue
+        step, none = array.itemsize, 0
+        most = mmap.PAGESIZE // step
+        if dies(most * step):
+            far = f"more than {mmap.PAGESIZE} bytes"
+        else:
+            while most - none > 1:  # it dies with a page ``none`` cells away, and survives one ``most`` cells away
+                middle = (none + most) // 2
+                none, most = (middle, most) if dies(middle * step) else (none, middle)
+            far = f"{most * step} bytes"
+        verb = "writes" if dies(0, readable=True) else "reads"
+        return f"it {verb} {far} {'beyond the end' if at_end else 'before the beginning'} of {name}"
+    return ""
+
+
+def _dies(target: Target, call: Call, name: str, at_end: bool, gap: int, readable: bool = False) -> bool:
+    arrays = call.arrays()
+    moved = call.with_arrays({**arrays, name: fenced(arrays[name], at_end, gap=gap, readable=readable)})
+    return fate(lambda: target.run(moved), A_TRIAL) == "crash"

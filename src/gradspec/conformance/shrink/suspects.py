@@ -14,13 +14,14 @@ import numpy as np
 
 from gradspec.conformance.checks.repeat import Outcome
 from gradspec.conformance.judge.reduced import ARITHMETICS
+from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.oracle.meaning import Bools, Judgement, round_array
 from gradspec.conformance.oracle.reference import EnclosedMeaning, GraphResults
-from gradspec.domains.formats import BF16, Format, format_named
+from gradspec.domains.formats import BF16, format_named
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
 
@@ -152,11 +153,11 @@ def _accumulators(first: Wrong) -> Iterator[tuple[int, Guess]]:
     own = first.target.arithmetic(first.call.problem)
     for form in map(format_named, NARROW):
         if form.precision < own.accumulate.precision:
-            yield form.precision, partial(_accumulated, form)
+            yield form.precision, partial(_is_right_under, partial(replace, accumulate=form))
 
 
-def _accumulated(form: Format, w: Wrong) -> bool:
-    return _tells(w.meaning.judge(w.got, replace(w.target.arithmetic(w.call.problem), accumulate=form)))
+def _is_right_under(change: Callable[[Arithmetic], Arithmetic], w: Wrong) -> bool:
+    return _tells(w.meaning.judge(w.got, change(w.target.arithmetic(w.call.problem))))
 
 
 def _tells(judgement: Judgement) -> bool:
@@ -167,11 +168,7 @@ def _tells(judgement: Judgement) -> bool:
 
 
 def _arithmetic(name: str) -> tuple[str, Guess]:
-    return f"the result is right only if arithmetic may be {name}", partial(_under, name)
-
-
-def _under(name: str, w: Wrong) -> bool:
-    return _tells(w.meaning.judge(w.got, ARITHMETICS[name](w.target.arithmetic(w.call.problem))))
+    return f"the result is right only if arithmetic may be {name}", partial(_is_right_under, ARITHMETICS[name])
 
 
 def _is_right_of_few_bits(w: Wrong) -> bool:

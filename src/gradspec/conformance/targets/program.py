@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gradspec.conformance.model.problem import ARRAY_DTYPES, Array, Call
-from gradspec.conformance.model.target import Promise
+from gradspec.conformance.model.target import ExpectedError
 from gradspec.spec.errors import FormatError
 
 DTYPE_TEXT = {name: f"np.{dtype.name}" for name, dtype in ARRAY_DTYPES.items()} | {"bf16": "ml_dtypes.bfloat16"}
@@ -199,12 +199,17 @@ def _layout(name: str, layout: str, ndim: int, rank: int) -> str | None:
 Modules = Mapping[str, Any]
 
 
-def promised(
-    op: str, call: Code, modules: Callable[[], Modules], imports: str, documented: str, *raises: type[Exception]
-) -> Promise:
-    """A call for which an error is promised, by what is documented."""
-    source = f"{imports}\n\nprint({call})"
-    return Promise(op, lambda: evaluated(call, modules()), raises or (Exception,), source, documented)
+class ErrorRow(NamedTuple):
+    """An expression that must raise: our operator, and what is documented."""
+
+    op: str
+    documented: str
+    call: Code
+    raises: tuple[type[Exception], ...] = (Exception,)
+
+    def expected(self, imports: str, modules: Callable[[], Modules]) -> ExpectedError:
+        source = f"{imports}\n\nprint({self.call})\n"
+        return ExpectedError(self.op, lambda: evaluated(self.call, modules()), self.raises, source, self.documented)
 
 
 def as_tuple(results: Any) -> tuple[Any, ...]:

@@ -1,4 +1,1 @@
-"""Judging bounds: cases of a network and a box, targets that bound them, and whether what they say is true.
-
-Modules use those before them: ``cases → networks → targets → truth → judging → shrinking → run → command``.
-"""
+"""Judging bounds of networks. Modules use those before them: ``cases → targets → judging → run``."""

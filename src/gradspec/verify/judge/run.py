@@ -1,78 +1,33 @@
-"""A run of the judge of bounds: cases until the budget is spent, findings by cause, tightness."""
+"""A run of the judge of bounds, reported as a run of the judge of kernels: a method stands for an operator."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from statistics import median
+from typing import Any
 
 from gradspec.conformance.campaign.check import machine_line
-from gradspec.conformance.model.case import DEFAULT_SECONDS
-from gradspec.conformance.model.problem import Shape
-from gradspec.verify.judge.cases import OPS, BoundsCase, box_of, cases
-from gradspec.verify.judge.judging import RULES, Flaw, accepted, judge
-from gradspec.verify.judge.shrinking import shrunk, unusual
-from gradspec.verify.judge.targets import TARGETS, BoundsTarget, Ends
-from gradspec.verify.judge.truth import Truth
+from gradspec.conformance.campaign.request import Progress, Watch, known
+from gradspec.conformance.command import CheckError, CheckRequest, perform
+from gradspec.conformance.model.case import DEFAULT_SECONDS, PLAIN
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.model.verdict import Finding, Probe
+from gradspec.verify.judge.cases import OPS, BoundsCase, cases, simpler_cases
+from gradspec.verify.judge.judging import AS_ROUNDING, RULES, Truth, accepted_bad_boxes, judge
+from gradspec.verify.judge.targets import TARGETS, BoundsTarget
 
 SHRUNK_OF_EACH = 2
-"""Failures alike that are shrunk: they may have several causes."""
-
-
-@dataclass(frozen=True)
-class BoundsFinding:
-    """Something wrong, in the smallest case that was found of it."""
-
-    method: str
-    rule: str
-    size: str
-    """``rounding`` if it may be explained by it, ``wrong`` if not; nothing where that makes no sense."""
-    ops: tuple[str, ...]
-    attributes: tuple[str, ...]
-    """Those that must not be left at their defaults for it to show."""
-    case: str
-    shape: Shape
-    box: str
-    got: str
-    right: str
-    reproducer: str
-    cells: int
-    count: int = 1
-
-    @property
-    def cause(self) -> tuple[object, ...]:
-        return self.method, self.rule, self.size, self.ops, self.attributes
-
-
-@dataclass(frozen=True)
-class Tightness:
-    """Widths of outputs over the ranges of their exact values at sampled points: 1 is as tight as can be."""
-
-    outputs: int
-    median: float
-    worst: float
-
-
-@dataclass
-class BoundsRun:
-    """What a run found. ``judged`` and ``refused`` count cases by method, ``reasons`` refusals by what was said."""
-
-    target: str
-    version: str
-    machine: str
-    seed: int
-    cases: int = 0
-    seconds: float = 0.0
-    findings: list[BoundsFinding] = field(default_factory=list)
-    tightness: dict[str, Tightness] = field(default_factory=dict)
-    judged: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    interrupted: bool = False
-    repeat: str = ""
+"""Similar failures that are shrunk: they may have several causes."""
+DRAWS = 2
+"""Seeds that a simpler case is tried with."""
+TIGHTNESS = "width over the range of exact values at sampled points"
+OPTIONS = ("seconds", "cases", "seed", "ops", "ranks", "fail_fast")
 
 
 def check_bounds(
@@ -84,116 +39,125 @@ def check_bounds(
     ops: Sequence[str] = (),
     ranks: Sequence[int] = (),
     fail_fast: bool = False,
-    progress: Callable[[BoundsRun], None] = lambda run: None,
-) -> BoundsRun:
+    progress: Watch = lambda standing: None,
+) -> Run:
     """Judge the bounds of a target: ``"bounds"`` (ours), ``"auto_lirpa"``, or your own object.
 
     No case begins after ``seconds`` (60 unless ``cases`` are given) or after so many ``cases``; the same seed makes the
     same cases.
     """
-    if unknown := [op for op in ops if op not in OPS]:
-        raise ValueError(
-            f"{unknown[0]!r} is no operator whose bounds are judged; give some of {', '.join(sorted({*OPS}))}"
-        )
-    if not {*ranks} <= {1, 2, 3}:
-        raise ValueError(f"ranks are numbers from 1 to 3 here, not {', '.join(map(str, ranks))}")
-    judged = target if isinstance(target, BoundsTarget) else TARGETS[target][0]()
+    chosen = {"ops": known("operator", ops, OPS), "ranks": known("rank", ranks, (1, 2, 3))}
+    judged = target if isinstance(target, BoundsTarget) else TARGETS[target]()
     limit = DEFAULT_SECONDS if seconds is None and cases is None else seconds
-    run = BoundsRun(judged.name, judged.versions(), machine_line(), secrets.randbelow(2**32) if seed is None else seed)
+    run = Run(judged.name, judged.versions(), machine_line(), secrets.randbelow(2**32) if seed is None else seed)
     campaign = _Campaign(judged, run, float("inf") if limit is None else limit)
     try:
-        campaign.judge(tuple(ops), tuple(ranks), cases, fail_fast, progress)
+        campaign.judge(chosen, cases, fail_fast, progress)
     except KeyboardInterrupt:
         run.interrupted = True
     campaign.finish()
-    chosen = {"ops": ops, "ranks": ranks}
-    options = [f"--{name} {','.join(map(str, given))}" for name, given in chosen.items() if given]
+    options = [f"--{name} {','.join(map(str, names))}" for name, names in chosen.items() if names]
     run.repeat = " ".join(["gradspec check", judged.name, *options, f"--seed {run.seed} --cases {max(run.cases, 1)}"])
     return run
 
 
 class _Campaign:
-    def __init__(self, target: BoundsTarget, run: BoundsRun, limit: float) -> None:
+    def __init__(self, target: BoundsTarget, run: Run, limit: float) -> None:
         self.target, self.run, self.start, self.limit = target, run, time.monotonic(), limit
         self.ratios = defaultdict[str, list[float]](list)
-        self.causes = dict[tuple[object, ...], BoundsFinding]()
-        self.alike = defaultdict[tuple[object, ...], list[BoundsFinding]](list)
+        self.causes = dict[tuple[object, ...], tuple[int, Finding]]()
+        """The smallest case of each cause: how many cells it has, and the finding."""
+        self.alike = defaultdict[tuple[object, ...], list[tuple[int, Finding]]](list)
 
-    def judge(
-        self,
-        ops: tuple[str, ...],
-        ranks: tuple[int, ...],
-        count: int | None,
-        fail_fast: bool,
-        progress: Callable[[BoundsRun], None],
-    ) -> None:
+    def judge(self, chosen: dict[str, Any], most: int | None, fail_fast: bool, progress: Watch) -> None:
         run = self.run
-        for case in cases(run.seed, self.target.refusal, ops, ranks):
+        for case in islice(cases(run.seed, self.target.refusal, **chosen), most):
             run.seconds = time.monotonic() - self.start
-            if run.seconds > self.limit or run.cases == count or (fail_fast and self.causes):
+            if run.seconds > self.limit or (fail_fast and self.causes):
                 return
+            progress(Progress("judging", run, run.cases / most if most else run.seconds / self.limit))
             run.cases += 1
-            self._case(case)
-            progress(run)
+            truth = Truth(case)
+            kinds = {method: self._judge_method(method, truth) for method in self.target.methods}
+            run.tally.cases[min(kinds.values(), key=("defect", "pass", "not_offered").index)] += 1
+            run.tally.modes.update((method, "value", kind) for method, kind in kinds.items())
+            features = case.features or (PLAIN,)
+            run.tally.grid.update((m, "value", feature, kind) for m, kind in kinds.items() for feature in features)
 
-    def _case(self, case: BoundsCase) -> None:
-        refusal = self.target.refusal(case)
-        if refusal is not None:
-            self.run.refused.update([*self.target.methods])
-            self.run.reasons[refusal] += 1
-            return
-        truth = Truth(case)
-        for method in self.target.methods:
-            verdict = judge(self.target, case, method, truth)
-            if verdict.refused:
-                self.run.refused[method] += 1
-                self.run.reasons[verdict.refused] += 1
-                continue
-            if not self.run.judged[method]:
-                self._bad_boxes(case, method, truth)
-            self.run.judged[method] += 1
-            self.ratios[method] += verdict.ratios
-            if verdict.flaw is not None:
-                self._flawed(case, method, verdict.flaw)
+    def _judge_method(self, method: str, truth: Truth) -> str:
+        try:
+            defect, ratios = judge(self.target, method, truth)
+        except (NotOfferedError, NotImplementedError) as refusal:
+            self.run.tally.not_offered[str(refusal) or type(refusal).__name__] += 1
+            return "not_offered"
+        if method not in self.ratios:
+            for finding in accepted_bad_boxes(self.target, method, truth):
+                self._keep(truth.case.cells, finding)
+        self.ratios[method] += ratios
+        if defect is None:
+            return "pass"
+        alike = self.alike[method, defect.rule, defect.result, truth.case.ops, truth.case.features]
+        if len(alike) < SHRUNK_OF_EACH:
+            now = time.monotonic()
+            deadline = now + max(0.5, (self.limit - (now - self.start)) / 4)
+            alike.append(shrink(self.target, truth.case, defect, deadline))
+            self._keep(*alike[-1])
+        else:
+            self._keep(*alike[0])
+        return "defect"
 
-    def _bad_boxes(self, case: BoundsCase, method: str, truth: Truth) -> None:
-        for name, (flaw, box) in accepted(self.target, case, method, truth.box).items():
-            self._keep(self._finding(case, method, flaw, (name,), box))
-
-    def _flawed(self, case: BoundsCase, method: str, flaw: Flaw) -> None:
-        key = (method, *flaw.kind, case.ops, case.features)
-        known = self.alike[key]
-        if len(known) >= SHRUNK_OF_EACH:
-            self._keep(known[0])
-            return
-        now = time.monotonic()
-        until = now + min(5.0, max(0.5, (self.limit - (now - self.start)) / 4))
-        smallest, same = shrunk(self.target, case, method, flaw, until)
-        known.append(self._finding(smallest, method, same, unusual(smallest), box_of(smallest)))
-        self._keep(known[-1])
-
-    def _keep(self, found: BoundsFinding) -> None:
-        """Of one cause, the smallest case."""
-        before = self.causes.get(found.cause)
-        smallest = found if before is None or found.cells < before.cells else before
-        self.causes[found.cause] = _counted(smallest, 1 if before is None else before.count + 1)
-
-    def _finding(
-        self, case: BoundsCase, method: str, flaw: Flaw, attributes: tuple[str, ...], box: Ends
-    ) -> BoundsFinding:
-        right = [f"# {line}" for line in (flaw.point, flaw.got, f"right: {flaw.right}") if line]
-        text = "\n".join([self.target.reproducer(case, method, box), *right])
-        facts = (case.ops, attributes, case.name, case.shape, case.box, flaw.got, flaw.right, text, case.cells)
-        return BoundsFinding(method, flaw.rule, flaw.size, *facts)
+    def _keep(self, cells: int, finding: Finding) -> None:
+        cause = (finding.title, finding.rule, finding.result, finding.causes)
+        least, smallest = self.causes.get(cause, (cells, replace(finding, count=0)))
+        simplest = finding if cells < least else smallest
+        self.causes[cause] = min(cells, least), replace(simplest, count=smallest.count + 1)
 
     def finish(self) -> None:
-        run = self.run
-        order = [*RULES]
-        run.findings = sorted(self.causes.values(), key=lambda f: (f.size == "rounding", order.index(f.rule), f.cells))
+        run, rules = self.run, [*RULES.values()]
+        ordered = sorted(self.causes.values(), key=lambda f: (f[1].result == AS_ROUNDING, rules.index(f[1].rule), f[0]))
+        run.findings = [finding for _, finding in ordered]
         run.seconds = time.monotonic() - self.start
-        told = {method: ratios for method, ratios in self.ratios.items() if ratios}
-        run.tightness = {name: Tightness(len(r), float(median(r)), float(max(r))) for name, r in told.items()}
+        run.probes = [
+            Probe(TIGHTNESS, method, "", f"{median(r):.3g}, at worst {max(r):.3g}, of {len(r):,} outputs")
+            for method, r in self.ratios.items()
+            if r
+        ]
 
 
-def _counted(finding: BoundsFinding, count: int) -> BoundsFinding:
-    return BoundsFinding(**{**vars(finding), "count": count})
+def shrink(target: BoundsTarget, case: BoundsCase, defect: Finding, deadline: float) -> tuple[int, Finding]:
+    """The defect in the smallest case that shows it, with its number of cells."""
+    tried, is_smallest = {repr(case)}, False
+    while not is_smallest:
+        is_smallest = True
+        for simpler in simpler_cases(case):
+            if time.monotonic() > deadline:
+                break
+            if repr(simpler) not in tried:
+                tried.add(repr(simpler))
+                same = _same_defect(target, simpler, defect)
+                if same is not None:
+                    (case, defect), is_smallest = same, False
+                    break
+    return case.cells, defect
+
+
+def _same_defect(target: BoundsTarget, case: BoundsCase, defect: Finding) -> tuple[BoundsCase, Finding] | None:
+    for draw in range(DRAWS):
+        drawn = replace(case, seed=case.seed + draw)
+        try:
+            other, _ = judge(target, defect.op, Truth(drawn))
+        except (NotOfferedError, NotImplementedError, ValueError, TypeError, IndexError):  # refused, or no geometry
+            return None
+        if other is not None and (other.rule, other.result) == (defect.rule, defect.result):
+            return drawn, other
+    return None
+
+
+def perform_bounds(request: CheckRequest) -> int:
+    """What ``gradspec check bounds`` and its like do with their options; the exit code."""
+    options = {n: value for n, value in request.check.items() if n != "timeout" and (n, value) != ("device", "cpu")}
+    if refused := [name for name, value in options.items() if name not in OPTIONS and value]:
+        words = f"--{refused[0]} is not for bounds; they take --{', --'.join(OPTIONS)}"
+        raise CheckError(words.replace("_", "-"))
+    chosen = {name: value for name, value in options.items() if name in OPTIONS}
+    return perform(replace(request, check=chosen), judge=check_bounds)

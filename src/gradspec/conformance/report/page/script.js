@@ -8,11 +8,11 @@
   const wanted = () => Object.fromEntries(names.map((name) => [name, control(name).value.trim()]));
 
   function matches(finding, want) {
-    const places = finding.dataset.places.split(";").map((place) => place.split(" "));
+    const places = JSON.parse(finding.dataset.places);
     const asked = [want.op, want.mode, want.dtype];
     return (!want.kind || finding.dataset.kind === want.kind)
       && places.some((place) => asked.every((value, i) => !value || place[i] === value))
-      && (!want.feature || finding.dataset.features.split(" ").includes(want.feature))
+      && (!want.feature || JSON.parse(finding.dataset.features).includes(want.feature))
       && finding.textContent.toLowerCase().includes(want.text.toLowerCase());
   }
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem
-from gradspec.conformance.model.target import NotOfferedError, Promise
+from gradspec.conformance.model.target import ExpectedError, NotOfferedError
 from gradspec.conformance.targets.arrays import ArrayTarget
+from gradspec.conformance.targets.jax.expected_errors import IMPORTS, ROWS
 from gradspec.conformance.targets.jax.functions import (
     CHANNELS_LAST,
     EAGER,
@@ -22,7 +23,6 @@ from gradspec.conformance.targets.jax.functions import (
     undocumented,
 )
 from gradspec.conformance.targets.jax.layers import ARITHMETICS, EXPRESSIONS, REFUSED
-from gradspec.conformance.targets.jax.promises import promises
 from gradspec.conformance.targets.layers import WithLayers
 from gradspec.conformance.targets.program import as_tuple, assignments, evaluated, imports, scope_of
 from gradspec.graph.lru import LRUCache
@@ -99,8 +99,8 @@ class JaxWindows(ArrayTarget):
             return frozenset({"parts", "low_precision_accumulate"})
         return frozenset({"parts"} if "bias" in problem.named_shapes() or mode in ("jvp", "second") else ())
 
-    def promises(self) -> Sequence[Promise]:
-        return promises()
+    def expected_errors(self) -> Sequence[ExpectedError]:
+        return [row.expected(IMPORTS, modules) for row in ROWS]
 
 
 class JaxTarget(WithLayers, JaxWindows):

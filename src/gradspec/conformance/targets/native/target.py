@@ -16,14 +16,14 @@ from zlib import crc32
 import numpy as np
 
 import gradspec.wiring  # noqa: F401  (what graphs can do)
-from gradspec.conformance.checks.promises import of_the_specification
 from gradspec.conformance.model.attributes import OPERATORS
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import GIVES_INDICES, SELECTIONS, Call, Problem, Results, unspecified
 from gradspec.conformance.model.reference import Reference
-from gradspec.conformance.model.target import NotOfferedError, Promise, Target
+from gradspec.conformance.model.target import ExpectedError, NotOfferedError, Target
 from gradspec.conformance.targets.layers import GRADSPEC as LAYER_FUNCTIONS
 from gradspec.conformance.targets.layers import references
+from gradspec.conformance.targets.native.expected_errors import IMPORTS, ROWS
 from gradspec.conformance.targets.native.program import (
     definitions,
     expression,
@@ -105,8 +105,8 @@ class NativeTarget(Target):
     def reproducer(self, call: Call) -> str:
         return program(call)
 
-    def promises(self) -> Sequence[Promise]:
-        return of_the_specification(lambda op, arrays, attributes: OPERATORS[op](*arrays, **attributes))
+    def expected_errors(self) -> Sequence[ExpectedError]:
+        return [row.expected(IMPORTS, lambda: {"gs": GRADSPEC, "np": np}) for row in ROWS]
 
     def _compiled(self, call: Call) -> Compiled:
         run: Compiled = self._scope(call)["run"]

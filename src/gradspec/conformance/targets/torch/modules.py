@@ -9,7 +9,7 @@ from typing import Any
 
 from gradspec.conformance.model.attributes import OPERATORS, spelled
 from gradspec.conformance.model.problem import GIVES_INDICES, Call, Problem, unspecified
-from gradspec.conformance.model.target import Promise
+from gradspec.conformance.model.target import ExpectedError
 from gradspec.conformance.targets.layers import MOST_FUNCTIONS
 from gradspec.conformance.targets.program import Code, applied, routine
 from gradspec.conformance.targets.torch.program import lines_of, program, results_of
@@ -67,7 +67,7 @@ class ModuleTarget(TorchWindows):
     def conventions(self) -> frozenset[str]:
         return frozenset()
 
-    def promises(self) -> Sequence[Promise]:
+    def expected_errors(self) -> Sequence[ExpectedError]:
         return ()
 
 

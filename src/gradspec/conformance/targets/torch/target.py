@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,14 @@ import numpy as np
 from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.geometry import shapes_of
 from gradspec.conformance.model.problem import AVERAGES, DTYPES, SELECTIONS, Call, Problem, laid_out
-from gradspec.conformance.model.target import NotOfferedError, Promise
+from gradspec.conformance.model.target import ExpectedError, NotOfferedError
 from gradspec.conformance.targets.arrays import ArrayTarget
 from gradspec.conformance.targets.layers import MOST_FUNCTIONS, WithLayers
 from gradspec.conformance.targets.program import routine
+from gradspec.conformance.targets.torch.expected_errors import ROWS
 from gradspec.conformance.targets.torch.functions import function, has_batch, has_indices, smallest, undocumented
 from gradspec.conformance.targets.torch.layers import ARITHMETICS, EXPRESSIONS, REFUSED
 from gradspec.conformance.targets.torch.program import compiled_by, lines_of, program, results_of
-from gradspec.conformance.targets.torch.promises import promises
 from gradspec.graph.lru import LRUCache
 
 NOTES = "https://docs.pytorch.org/docs/stable/notes/"
@@ -115,8 +116,8 @@ class TorchWindows(ArrayTarget):
         """A JVP of two inputs, and every derivative of a derivative, is a sum of tensors in the inputs' own dtype."""
         return frozenset({"parts"} if mode in ("jvp", "second") else ())
 
-    def promises(self) -> Sequence[Promise]:
-        return promises()
+    def expected_errors(self) -> Sequence[ExpectedError]:
+        return [row.expected("import torch", lambda: {"torch": import_module("torch")}) for row in ROWS]
 
 
 class TorchChannelsLastTarget(TorchWindows):
