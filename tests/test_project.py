@@ -65,7 +65,7 @@ def test_the_extras_exist():
 
 
 def test_the_site_shows_every_page_in_the_order_of_the_index():
-    shown = re.findall(r": ([\w/]+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    shown = re.findall(r": ([\w/]+)\.(?:md|ipynb)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     index = (ROOT / "docs" / "index.md").read_text().partition("## Start")[2]
     listed = re.findall(r"^- \[.*?\]\(([\w/]+)\.", index, re.MULTILINE)
     assert [page for page in shown if not page.startswith("reference/")] == ["index", *listed]
@@ -133,7 +133,7 @@ def test_extras_say_a_thing_once():
     names = {extra: {re.split(r"[<>=\[]", entry)[0] for entry in entries} for extra, entries in extras.items()}
     others = set().union(*(names[extra] for extra in extras if extra != "test"))
     assert names["test"] & others <= {"torch", "gradspec"}
-    assert "gradspec[torch,jax,onnx,bench,gpu]" in extras["test"]
+    assert "gradspec[torch,jax,onnx,bench,gpu,lint]" in extras["test"]
 
 
 def test_what_is_used_by_private_names_has_an_upper_bound():

@@ -40,10 +40,6 @@ def test_of_two_pictures_the_page_shows_the_one_for_its_mode():
     assert re.findall('src="(.*?)"', figures.on_page_content(both)) == ["l.svg#only-light", "d.svg#only-dark"]
 
 
-def test_a_page_has_the_styles_that_the_switch_of_modes_sets():
-    assert re.findall(' id="(.*?)"', figures.on_post_page("<html>\n<head>\n</head>")) == ["hljs-light", "hljs-dark"]
-
-
 # --- notebooks --------------------------------------------------------------------------------------------------------
 
 
@@ -58,18 +54,10 @@ def notebook(path, *cells):
 def test_a_notebook_prints_and_shows_its_last_values(tmp_path):
     file = notebook(tmp_path / "a.ipynb", "x = 2\nprint('<1>')\nx", "y = x", "print(x + y)", "None")
     _, *cells = notebooks.ran(file)["cells"]
-    assert [[notebooks._text(output) for output in cell["outputs"]] for cell in cells] == [
-        ["<1>\n", "2"],
-        [],
-        ["4\n"],
-        [],
-    ]
+    texts = [[output.get("text") or output["data"]["text/plain"] for output in cell["outputs"]] for cell in cells]
+    assert texts == [[["<1>\n"], ["2"]], [], [["4\n"]], []]
     file.write_text(notebooks.written(notebooks.ran(file)))
-    page = notebooks.page(file.name, notebooks.checked(file))
-    assert page.startswith(
-        "# Title\n\n*This page is a notebook, run: [a.ipynb](a.ipynb).*\n\nText.\n\n```python\nx = 2\n"
-    )
-    assert '<pre class="output"><code>&lt;1&gt;</code></pre>' in page
+    notebooks.require_current(file)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +70,7 @@ def test_a_notebook_prints_and_shows_its_last_values(tmp_path):
 )
 def test_a_notebook_that_does_not_do_what_it_stores_is_refused(tmp_path, cell, said):
     with pytest.raises(ValueError, match=said):
-        notebooks.checked(notebook(tmp_path / "a.ipynb", cell))
-
-
-def test_links_to_notebooks_lead_to_pages():
-    assert notebooks.on_page_markdown("[a](notebooks/a.ipynb), [b](a.ipynb)") == "[a](notebooks/a.md), [b](a.ipynb)"
+        notebooks.require_current(notebook(tmp_path / "a.ipynb", cell))
 
 
 def test_a_notebook_is_written_as_it_was_read():
@@ -97,40 +81,44 @@ def test_a_notebook_is_written_as_it_was_read():
 
 # --- the reference ----------------------------------------------------------------------------------------------------
 
-PAGES = reference_pages.written()
-ENTRY = re.compile(r"(?:^## `|`(?=\w+`\{ #))(\w+)`", re.MULTILINE)
-LINK = re.compile(r"\[`(\w+)`\]\(gradspec\.md#")
+PAGES = {
+    page.file: "\n".join([text, *reference_pages.notes(page).values()])
+    for page, text in zip(reference_pages.pages(), reference_pages.written().values(), strict=True)
+}
+ENTRY = re.compile(r'"heading": "(\w+)"|`(?=\w+`\{ #)(\w+)`')
+LINK = re.compile(r"\[`(\w+)`\]\[")
 MODULES = {"domains": gs.domains, "conformance": gs.conformance, "verify": gs.verify, "testing": gradspec.testing}
 
 
+def entries(*names):
+    pages = "\n".join(PAGES[f"reference/{name}.md"] for name in names)
+    return [heading or beside for heading, beside in ENTRY.findall(pages)]
+
+
 def test_every_name_of_gradspec_has_one_entry():
-    assert sorted(ENTRY.findall(PAGES["reference/gradspec.md"] + PAGES["reference/operators.md"])) == sorted(dir(gs))
+    assert sorted(entries("gradspec", "operators")) == sorted(dir(gs))
 
 
 @pytest.mark.parametrize("name", ["spec", *MODULES])
 def test_every_name_of_a_module_has_one_entry_or_is_described_with_gradspec(name):
-    page = PAGES[f"reference/{name}.md"]
+    shared = LINK.findall(PAGES[f"reference/{name}.md"])
     offered = dir(gs.spec) if name == "spec" else MODULES[name].__all__
-    assert sorted(ENTRY.findall(page) + LINK.findall(page)) == sorted(offered)
-    assert {*LINK.findall(page)} <= {*dir(gs)}
+    assert sorted(entries(name) + shared) == sorted(offered)
+    assert {*shared} <= {*dir(gs)}
 
 
 def test_links_of_the_reference_lead_to_entries():
-    links = re.findall(r"\((reference/\w+\.md)#(\w+)\)", reference_pages.contents())
+    links = re.findall(r"\]\[([\w.]+)\]", "\n".join([reference_pages.contents(), *PAGES.values()]))
+    shown = re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES.values()), re.MULTILINE)
     assert len(links) > 200
-    assert [link for link in links if link[1] not in ENTRY.findall(PAGES[link[0]])] == []
+    assert {*links} <= {*shown}
+    assert len({*shown}) == len(shown)
 
 
-def test_signatures_are_code_and_examples_are_blocks():
-    page = PAGES["reference/operators.md"]
-    entry = page[page.index("## `max_pool` {") : page.index("## `max_unpool` {")]
-    assert "\n    return_indices: bool = False,\n    *,\n    ties: str = 'first',\n) -> Any\n```" in entry
-    assert "\n```pycon\n>>> import numpy as np\n" in entry
-    assert "`max_pool2d`{ #max_pool2d }" in entry
-
-
-def test_no_signature_names_an_object_by_its_address():
-    assert [line for page in PAGES.values() for line in page.splitlines() if " at 0x" in line or "<class" in line] == []
+def test_names_of_fixed_rank_are_in_the_entry_of_their_operator():
+    notes = {path: note for page in reference_pages.pages() for path, note in reference_pages.notes(page).items()}
+    assert "`max_pool2d`{ #max_pool2d }" in notes["gradspec.ops.pool.max_pool"]
+    assert notes.keys() <= {*re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES.values()), re.MULTILINE)}
 
 
 def test_a_docstring_becomes_markdown():

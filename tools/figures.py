@@ -44,11 +44,6 @@ def on_page_content(content: str, **_: Any) -> str:
     return DRAWN.sub(lambda found: _within_page((FIGURES / found[1]).read_text()), content)
 
 
-def on_post_page(output: str, **_: Any) -> str:
-    """The theme's switch of modes sets two styles and stops where they are missing, as without ``highlightjs``."""
-    return output.replace("<head>", '<head><style id="hljs-light"></style><style id="hljs-dark"></style>', 1)
-
-
 def _within_page(svg: str) -> str:
     return f'<figure class="drawn">{re.sub("<style>.*?</style>", "", svg)}</figure>'
 

@@ -1,4 +1,4 @@
-"""Run the notebooks and store what they print; as a hook of mkdocs, compare that and show them as pages.
+"""Run the notebooks and store what they print; as a hook of mkdocs, compare that. mkdocs-jupyter shows them.
 
     python tools/notebooks.py            # store the outputs of all
     python tools/notebooks.py FILE       # print one, run
@@ -8,10 +8,8 @@ expression, is a text; these notebooks print no times, so that the texts are the
 """
 
 import ast
-import html
 import io
 import json
-import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -26,30 +24,14 @@ Notebook = dict[str, Any]
 
 # --- on the site ------------------------------------------------------------------------------------------------------
 
-LINK = re.compile(r"(\]\((?:\.\./)?notebooks/\w+)\.ipynb\)")
 
-
-def on_files(files: Any, config: Any) -> Any:
-    """Each notebook becomes a page, beside the file."""
-    from mkdocs.exceptions import PluginError
-    from mkdocs.structure.files import File
-
+def on_pre_build(**_: Any) -> None:
     for file in NOTEBOOKS:
-        try:
-            content = page(file.name, checked(file))
-        except ValueError as error:
-            raise PluginError(str(error)) from None
-        files.append(File.generated(config, f"notebooks/{file.stem}.md", content=content))
-    return files
+        require_current(file)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to notebooks lead to their pages."""
-    return LINK.sub(r"\1.md)", markdown)
-
-
-def checked(file: Path) -> Notebook:
-    """The notebook, whose outputs must be those that it stores."""
+def require_current(file: Path) -> None:
+    """Refuse a notebook whose outputs are not those that it stores."""
     stored, run = file.read_text(), written(ran(file))
     if run != stored:
         changes = unified_diff(stored.splitlines(), run.splitlines(), "stored", "run", lineterm="", n=1)
@@ -57,27 +39,6 @@ def checked(file: Path) -> Notebook:
         raise ValueError(
             f"{file.name} stores other outputs than it has. `python tools/notebooks.py` updates them.\n{lines}"
         )
-    return json.loads(run)
-
-
-def page(name: str, notebook: Notebook) -> str:
-    """A notebook in Markdown."""
-    title, *rest = map(_shown, notebook["cells"])
-    heading, _, opening = title.partition("\n")
-    return "\n\n".join([heading, f"*This page is a notebook, run: [{name}]({name}).*", opening.strip(), *rest])
-
-
-def _shown(cell: dict[str, Any]) -> str:
-    source = "".join(cell["source"])
-    if cell["cell_type"] == "markdown":
-        return source
-    texts = map(_text, cell["outputs"])
-    outputs = (f'<pre class="output"><code>{html.escape(text.rstrip())}</code></pre>' for text in texts)
-    return "\n\n".join([f"```python\n{source}\n```", *outputs])
-
-
-def _text(output: dict[str, Any]) -> str:
-    return "".join(output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"])
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

@@ -1,16 +1,14 @@
-"""The pages of the API reference, from the signatures and docstrings of the public names: a hook of mkdocs.
+"""The pages of the API reference, which say what mkdocstrings puts there: a hook of mkdocs and an extension of griffe.
 
 An object has one entry. What a module shares with ``gs`` has it there, ``max_pool2d`` and the like are in that of
 ``max_pool``, and dtypes in that of ``DType``.
 """
 
-import functools
 import inspect
-import pprint
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from inspect import Parameter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,9 +16,13 @@ from typing import Any
 import gradspec as gs
 import gradspec.testing
 
+try:
+    from griffe import Extension
+except ImportError:  # it comes with mkdocstrings, which the tests do without
+    Extension = object
+
 DOCS = Path(__file__).parents[1] / "docs"
 RANKED = re.compile(r"[123]d(?=_|$)")
-WIDTH = 88
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,12 @@ def written() -> dict[str, str]:
 
 def contents() -> str:
     """All names, linked to their entries."""
-    return "\n\n".join(f"## [{page.title}]({page.file})\n\n{_links(page.own, page.file)}" for page in pages())
+    return "\n\n".join(f"## [{page.title}]({page.file})\n\n{_links(page.own, page.module)}" for page in pages())
 
 
-def _links(names: Iterable[str], file: str) -> str:
-    return ", ".join(f"[`{name}`]({file}#{name})" for name in names if not RANKED.search(name))
+def _links(names: Iterable[str], module: ModuleType) -> str:
+    """Links to entries, which mkdocs-autorefs finds on whatever page they are."""
+    return ", ".join(f"[`{name}`][{_path(name, module)}]" for name in names if not RANKED.search(name))
 
 
 # --- a page -----------------------------------------------------------------------------------------------------------
@@ -106,117 +109,68 @@ def _links(names: Iterable[str], file: str) -> str:
 def _page(page: Page) -> Iterator[str]:
     yield from (f"# {page.title}", markdown(page.opening))
     if shared := sorted({*page.names} - {*page.own}):
-        yield f"The module also has {_links(shared, 'gradspec.md')}."
-    found = {name: getattr(page.module, name) for name in page.own}
-    for name in found:
-        if not _is_beside(name, found):
-            yield from _entry(name, found)
+        yield f"The module also has {_links(shared, gs)}."
+    for name in page.own:
+        if not _is_beside(name, page):
+            yield from _entry(name, page)
 
 
-def _is_beside(name: str, found: dict[str, Any]) -> bool:
+def _is_beside(name: str, page: Page) -> bool:
     """Whether a name is in another's entry: an operator of fixed rank, or a dtype."""
-    return RANKED.sub("", name) in found.keys() - {name} or isinstance(found[name], gs.DType)
+    return RANKED.sub("", name) in {*page.own} - {name} or isinstance(getattr(page.module, name), gs.DType)
 
 
-def _entry(name: str, found: dict[str, Any]) -> Iterator[str]:
-    value = found[name]
-    yield f"## `{name}` {_anchor(name)}"
+def _entry(name: str, page: Page) -> Iterator[str]:
+    path, value = _path(name, page.module), getattr(page.module, name)
+    has_members = inspect.isclass(value) or not _is_builtin(value)
+    options = {"heading": name, "toc_label": name, "members": has_members, "show_attribute_values": not has_members}
+    yield f"::: {path}\n    options: {json.dumps(options)}"
     if inspect.ismodule(value):
-        yield f"{_sentence(value)} See [{value.__name__}]({name}.md)."
-        return
-    if not callable(value) and type(value).__module__ == "builtins":
-        yield f"```python\n{pprint.pformat(value, width=WIDTH, compact=True, sort_dicts=False)}\n```"
-        return
-    if beside := [other for other in found if other != name and RANKED.sub("", other) == name]:
-        yield f"For one, two and three spatial axes: {_anchors(beside)}."
-    yield from _described(name, value)
-    if value is gs.DType:
-        yield f"The dtypes are {_anchors([other for other in found if isinstance(found[other], gs.DType)])}."
-    if inspect.isclass(value):
-        yield from _members(name, value)
+        yield f"[{path}]({name}.md) has its names."
+
+
+def notes(page: Page) -> dict[str, str]:
+    """What entries say besides docstrings, by the path of the object: the names that have no entry of their own."""
+    texts = {}
+    for name in page.own:
+        if beside := [other for other in page.own if other != name and RANKED.sub("", other) == name]:
+            texts[_path(name, page.module)] = f"For one, two and three spatial axes: {_anchors(beside)}."
+        elif getattr(page.module, name) is gs.DType:
+            dtypes = [other for other in page.own if isinstance(getattr(gs, other), gs.DType)]
+            texts[_path(name, page.module)] = f"The dtypes are {_anchors(dtypes)}."
+    return texts
+
+
+def _path(name: str, module: ModuleType) -> str:
+    """Where an object is defined; of one that is neither function nor class, its class."""
+    value = getattr(module, name)
+    if _is_builtin(value) and not callable(value):
+        return f"{module.__name__}.{name}"
+    definition = value if inspect.isfunction(value) or inspect.isclass(value) else type(value)
+    return f"{definition.__module__}.{definition.__qualname__}"
+
+
+def _is_builtin(value: Any) -> bool:
+    """Whether it is a number, text, function, module and so on."""
+    return type(value).__module__ == "builtins"
 
 
 def _anchors(names: list[str]) -> str:
-    return ", ".join(f"`{name}`{_anchor(name)}" for name in names)
+    return ", ".join(f"`{name}`{{ #{name} }}" for name in names)
 
 
-def _anchor(name: str) -> str:
-    """The name as the target of links. ``__version__``, where it would be bold, is one without."""
-    return "" if name.startswith("__") else f"{{ #{name} }}"
+# --- docstrings -------------------------------------------------------------------------------------------------------
 
 
-def _members(owner: str, cls: type) -> Iterator[str]:
-    """Methods and properties; those that say nothing of themselves are named."""
-    found = {name: inspect.getattr_static(cls, name) for name in dir(cls) if not name.startswith("_")}
-    found = {name: value for name, value in found.items() if _is_member(value)}
-    for name, value in found.items():
-        if inspect.getdoc(value):
-            yield f"### `{owner}.{name}` {_anchor(f'{owner}.{name}')}"
-            yield from _described(name, getattr(cls, name) if not _is_property(value) else value)
-    if silent := [f"`{name}`" for name, value in found.items() if not inspect.getdoc(value)]:
-        yield f"`{owner}` also has {', '.join(silent)}."
+class Docstrings(Extension):
+    """What mkdocstrings shows of docstrings."""
 
+    def __init__(self) -> None:
+        self.notes = {path: note for page in pages() for path, note in notes(page).items()}
 
-def _is_member(value: Any) -> bool:
-    return inspect.isfunction(value) or isinstance(value, classmethod | staticmethod) or _is_property(value)
-
-
-def _is_property(value: Any) -> bool:
-    return isinstance(value, property | functools.cached_property)
-
-
-def _described(name: str, value: Any) -> Iterator[str]:
-    if signature := _signature(name, value):
-        yield f"```python\n{signature}\n```"
-    yield markdown(inspect.getdoc(value) or "")
-
-
-def _sentence(value: Any) -> str:
-    return markdown((inspect.getdoc(value) or "").split("\n\n")[0])
-
-
-# --- signatures and docstrings ----------------------------------------------------------------------------------------
-
-
-class _Code(str):
-    """A text that stands for code, as annotations do."""
-
-    __repr__ = str.__str__
-
-    @classmethod
-    def of(cls, annotation: Any) -> "_Code":
-        return cls(annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
-
-
-def _signature(name: str, value: Any) -> str | None:
-    """A call, on one line if it fits; None for what is not called."""
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):
-        return None
-    parameters = [_plain(p) for p in signature.parameters.values() if p.name != "self"]
-    result = signature.return_annotation
-    arrow = "" if inspect.isclass(value) or result is Parameter.empty else f" -> {_Code.of(result)}"
-    line = f"{name}{inspect.Signature(parameters)}{arrow}"
-    return line if len(line) <= WIDTH else f"{name}(\n{''.join(_rows(parameters))}){arrow}"
-
-
-def _rows(parameters: list[Parameter]) -> Iterator[str]:
-    """One parameter on each line, and the star before those that are given by name."""
-    may_need_star = all(p.kind is not Parameter.VAR_POSITIONAL for p in parameters)
-    for parameter in parameters:
-        if may_need_star and parameter.kind is Parameter.KEYWORD_ONLY:
-            may_need_star = False
-            yield "    *,\n"
-        yield f"    {parameter},\n"
-
-
-def _plain(parameter: Parameter) -> Parameter:
-    """With its annotation as code, and without defaults that are no code."""
-    if parameter.annotation is not Parameter.empty:
-        parameter = parameter.replace(annotation=_Code.of(parameter.annotation))
-    is_code = parameter.default is Parameter.empty or not repr(parameter.default).startswith("<")
-    return parameter if is_code else parameter.replace(default=_Code("..."))
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = f"{markdown(obj.docstring.value)}\n\n{self.notes.get(obj.path, '')}"
 
 
 def markdown(docstring: str) -> str:

@@ -6,25 +6,29 @@ Names load when they are first used, and ``max_pool2d`` and the like are made of
 not see. Operators take arrays of any kind, lists, numbers and variables, and return what they are given: a variable if
 an operand is one, else a tensor of PyTorch or an array of JAX if one is, else a NumPy array. So every signature is
 written for plain operands and for all others.
+
+Installing gradspec runs this too (``hatch_build.py``), before its dependencies are there. So it imports the
+specification, which has none, and reads the signatures of operators from their sources.
 """
 
+import __future__
+
+import ast
 import inspect
 import itertools
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
 
 import gradspec as gs
+from gradspec.spec.ranked import ranked_names, ranked_operator
 
-PACKAGE = Path(__file__).parents[1] / "src" / "gradspec"
+SOURCE = Path(__file__).parents[1] / "src"
 
-HEAD = '"""Written by tools/stubs.py, which says why."""\n'
+HEAD = '''"""Written by tools/stubs.py, which says why."""
 
-IMPORTS = """
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar, overload
 
@@ -35,9 +39,11 @@ from gradspec.spec.resize import Place
 from gradspec.spec.scalar import Scalar
 from gradspec.spec.tensor import TensorLike
 from gradspec.spec.window import Ints, Padding
-"""
+'''
 
 TYPES = """
+__version__: str
+
 class _Shaped(Protocol):
     @property
     def shape(self) -> Any: ...
@@ -52,19 +58,23 @@ RESULT = re.compile(r"\b(?:Any|Var)\b")
 
 def stubs() -> dict[Path, str]:
     """The text of every stub, by its file."""
-    return {PACKAGE / "__init__.pyi": _formatted(_library()), PACKAGE / "spec" / "__init__.pyi": _formatted(_spec())}
+    package = SOURCE / "gradspec"
+    return {package / "__init__.pyi": "\n".join(_library()), package / "spec" / "__init__.pyi": "\n".join(_spec())}
 
 
 def _library() -> Iterator[str]:
-    yield from (HEAD, IMPORTS)
-    names = [name for name in dir(gs) if name != "__version__"]
-    operators = [name for name in names if _is_operator(getattr(gs, name))]
-    for name in sorted(set(names) - set(operators)):
-        yield _imported(name, getattr(gs, name))
+    yield HEAD
+    lazy = {**dict.fromkeys(gs._LAZY_MODULES, "gradspec"), **gs._LAZY, "spec": "gradspec"}
+    yield from (_import(name, lazy.get(name, "gradspec.spec.errors")) for name in gs.__all__)
+    operators: dict[str, Callable[..., Any]] = {}
+    for statement in _parse("gradspec.library").body:
+        if isinstance(statement, ast.ImportFrom) and (module := statement.module or "").startswith("gradspec.ops."):
+            operators |= _functions(module, [alias.name for alias in statement.names])
+    yield from (_import(name, "gradspec.library") for name in _public("gradspec.library") if name not in operators)
     yield TYPES
-    yield "__version__: str"
-    for name in operators:
-        operator = getattr(gs, name)
+    for name in ranked_names(gs.spec.RANKED, operators):
+        operators[name] = ranked_operator(name, gs.spec.RANKED, operators)
+    for operator in operators.values():
         operands = [p for p in inspect.signature(operator).parameters.values() if OPERAND.search(p.annotation)]
         several = (
             len(operands) > 1 or operands[0].annotation != "Operand" or operands[0].kind is Parameter.VAR_POSITIONAL
@@ -74,11 +84,11 @@ def _library() -> Iterator[str]:
 
 
 def _spec() -> Iterator[str]:
-    yield from (HEAD, IMPORTS)
+    yield HEAD
     made = [name for name in dir(gs.spec) if name not in gs.spec.__all__ or _returns_indices(getattr(gs.spec, name))]
     lists = ["OPERATORS", "RANKED"]
     for name in sorted(set(gs.spec.__all__) - {*made, *lists}):
-        yield _imported(name, getattr(gs.spec, name))
+        yield _import(name, getattr(gs.spec, name).__module__)
     yield from (f"{name}: tuple[str, ...]" for name in lists)
     for name in made:
         function = getattr(gs.spec, name)
@@ -87,17 +97,36 @@ def _spec() -> Iterator[str]:
         yield from _overloads(function, [(signature, result)])
 
 
-def _is_operator(value: Any) -> bool:
-    return inspect.isfunction(value) and value.__module__.startswith("gradspec.ops.")
-
-
 def _returns_indices(value: Any) -> bool:
     return inspect.isfunction(value) and "return_indices" in inspect.signature(value).parameters
 
 
-def _imported(name: str, value: Any) -> str:
-    """A name imported from where it is defined, so that editors lead there."""
-    return f"from {'gradspec' if inspect.ismodule(value) else value.__module__} import {name} as {name}"
+def _import(name: str, module: str) -> str:
+    return f"from {module} import {name} as {name}"
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+def _parse(module: str) -> ast.Module:
+    return ast.parse((SOURCE / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8"))
+
+
+def _public(module: str) -> list[str]:
+    """The names in ``__all__``."""
+    (names,) = [node.value for node in _parse(module).body if ast.unparse(node).startswith("__all__ =")]
+    return ast.literal_eval(names)
+
+
+def _functions(module: str, names: list[str]) -> dict[str, Callable[..., Any]]:
+    """Functions of a module that have its signatures and docstrings, made without importing it."""
+    declared = [node for node in _parse(module).body if isinstance(node, ast.FunctionDef) and node.name in names]
+    for node in declared:
+        node.body, node.decorator_list = node.body[:1], []
+    namespace: dict[str, Any] = {}
+    code = compile(ast.Module(declared, []), module, "exec", flags=__future__.annotations.compiler_flag)
+    exec(code, namespace)
+    return {name: namespace[name] for name in names}
 
 
 # --- signatures -------------------------------------------------------------------------------------------------------
@@ -154,15 +183,10 @@ def _sentence(function: Callable[..., Any]) -> str:
     return '"""' + sentence.replace("\\", "\\\\").replace("\n", "\n    ") + '"""'
 
 
-def _formatted(parts: Iterable[str]) -> str:
-    text = "\n".join(parts)
-    for command in (["check", "--quiet", "--select", "I,F401", "--fix"], ["format"]):
-        run = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(PACKAGE / "__init__.pyi"), "-"]
-        text = subprocess.run(run, input=text, capture_output=True, text=True, check=True).stdout
-    return text
+def write() -> None:
+    for file, text in stubs().items():
+        file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for file, text in stubs().items():
-        file.write_text(text)
-        print(f"{file.relative_to(PACKAGE.parents[1])}: {len(text.splitlines())} lines")
+    write()

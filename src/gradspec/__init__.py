@@ -15,7 +15,7 @@ from gradspec.spec.errors import AmbiguityError, DTypeError, FormatError, Format
 __version__ = "0.1.0"
 
 # python-flint takes longer to import than the rest together, so the number systems load when first used; so does
-# everything in ``gradspec.library``. Type checkers read the stub, which ``tools/stubs.py`` writes.
+# everything in ``gradspec.library``. Type checkers read a stub, which installing writes (``tools/stubs.py``).
 _LAZY = dict.fromkeys(("ball", "dual", "exact", "ieee", "interval"), "gradspec.domains")
 _LAZY_MODULES = ("conformance", "domains", "testing", "verify")
 
