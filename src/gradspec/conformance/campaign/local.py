@@ -26,8 +26,8 @@ from gradspec.conformance.checks.probes import probe, rounds_factors
 from gradspec.conformance.checks.promises import broken
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.domain import KernelDomain
-from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import INPUTS, LAYOUTS, RANKS, Problem
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
@@ -220,7 +220,7 @@ def discovered(kernels: UserKernels, selection: Selection, is_late: Callable[[],
 
 
 def _values(cases: Iterable[CheckCase]) -> list[tuple[int, ...]]:
-    return [values_of_case(case) for case in cases if case.problem.signature is None]
+    return [values_of_case(case) for case in cases if not case.problem.is_reference]
 
 
 def _judged(target: Target, given: CheckCase | Prepared, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:

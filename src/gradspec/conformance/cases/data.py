@@ -17,15 +17,16 @@ from gradspec.conformance.cases.features import MANY_HITS
 from gradspec.conformance.cases.numbers import Numbers, generator, made_special, planes
 from gradspec.conformance.cases.reference_numbers import drawn_for_reference
 from gradspec.conformance.model.case import CheckCase
-from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves, shapes_of
+from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, Array, Call, Shape
+from gradspec.conformance.model.reference import array_types
 from gradspec.spec.conv import Form
 from gradspec.spec.window import Adaptive, AxisWindow
 
 
 def drawn(case: CheckCase) -> Call:
     """The call of a case: the same for the same case, on every machine."""
-    if case.problem.signature is not None:
+    if case.problem.is_reference:
         return drawn_for_reference(case)
     numbers = Numbers(generator(case.seed), case.problem.dtype)
     drawing = _DRAWINGS.get(case.problem.op, LinearDrawing)(case, numbers)
@@ -43,7 +44,7 @@ class Drawing:
         self.numbers, self.rng, self.regime = numbers, numbers.rng, case.regime
         self.parts: Anatomy = anatomy(case.problem)
         self.arrays: dict[str, Array] = {}
-        self.shapes = shapes_of(case.problem, case.mode)
+        self.shapes = {name: t.shape for name, t in array_types(case.problem, case.mode).items()}
 
     def fill(self) -> None:
         """Put numbers into ``arrays``, one for each of ``shapes``."""

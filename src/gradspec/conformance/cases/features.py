@@ -57,7 +57,7 @@ def tags(problem: Problem, mode: str = "value", layout: str = "contiguous", *arr
 
 def tags_of_call(call: Call) -> frozenset[str]:
     """The tags of a call with its numbers."""
-    if call.problem.signature is not None:
+    if call.problem.is_reference:
         return reference_tags(call.problem, call.layout, list(call.arrays().values()))
     return tags(call.problem, call.mode, call.layout, *call.arrays().values())
 

@@ -146,11 +146,10 @@ class Resized:
 
     def call(self, old: Call) -> Call:
         """The call on these types; ``ShapeError`` where there is none."""
-        reference, signature = reference_of(old.problem), old.problem.signature
-        assert signature is not None
+        reference = reference_of(old.problem)
         if not reference.takes(self.types):
             raise ShapeError(f"{reference.name} takes no {self.types}; use other sizes")
-        problem = reference.problem(self.types, signature.of)
+        problem = reference.problem(self.types, old.problem.interface.of)
         arrays, types = old.arrays(), array_types(problem, old.mode)
         cut = {name: self._cut(arrays[name], t.shape) for name, t in types.items()}
         for name in (name for name in problem.inputs if types[name].is_integer):

@@ -29,7 +29,7 @@ def expected(call: Call) -> Meanings:
     >>> y.rounded("f32").tolist(), indices.rounded("f64").tolist()
     ([5.0, 7.0], [1.0, 2.0])
     """
-    return meanings(call) if call.problem.signature is not None else _MODES[call.mode](call)
+    return meanings(call) if call.problem.is_reference else _MODES[call.mode](call)
 
 
 def _value(call: Call) -> Meanings:

@@ -56,9 +56,8 @@ class Caller:
 
     @staticmethod
     def of_problem(array: str, mode: str, problem: Problem) -> Caller:
-        assert problem.signature is not None
-        floats = tuple(i for i, dtype in enumerate(problem.signature.dtypes) if dtype in FLOATS)
-        several = problem.signature.of if len(problem.signature.values) > 1 else None
+        floats = tuple(i for i, dtype in enumerate(problem.interface.dtypes) if dtype in FLOATS)
+        several = problem.interface.of if len(problem.interface.values) > 1 else None
         return Caller(array, mode, len(problem.inputs), floats, several)
 
     @property

@@ -145,27 +145,25 @@ class WithLayers(ArrayTarget):
         return tuple(references().values())
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        if problem.signature is None:
+        if not problem.is_reference:
             return super().refusal(problem, mode)  # type: ignore[safe-super]
         if problem.op not in self.expressions:
             return f"{self.name} has no function for {problem.op}"
         return next((why for asked, why in self.refused if asked(problem, mode)), None)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        return super().variants(problem, mode) if problem.signature is None else ()
+        return () if problem.is_reference else super().variants(problem, mode)
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        if problem.signature is None:
-            return super().arithmetic(problem)
         return declared_for(problem, self.arithmetics)
 
     def staged(self, call: Call) -> Call:
-        return super().staged(call) if call.problem.signature is None else _forward(call)
+        return _forward(call) if call.problem.is_reference else super().staged(call)
 
     def compute(self, call: Call) -> Mapping[str, Any]:
-        if call.problem.signature is None:
+        if not call.problem.is_reference:
             return super().compute(call)  # type: ignore[safe-super]
-        key = (call.problem, call.mode) if self.compiles else (call.problem.op, call.problem.signature, call.mode)
+        key = (call.problem, call.mode) if self.compiles else (call.problem.op, call.problem.interface, call.mode)
         function = self._functions.get_or_make(repr(key), lambda: self._function(call))
         try:
             return named_results(call, function(*call.arguments()))
@@ -184,7 +182,7 @@ class WithLayers(ArrayTarget):
         return f"kernel = {self.wrappers(call.mode)[0].format(function)}"
 
     def reproducer(self, call: Call) -> str:
-        if call.problem.signature is None:
+        if not call.problem.is_reference:
             return super().reproducer(call)  # type: ignore[safe-super]
         definitions = [*self.preamble(call), self._kernel(call)]
         return program(_forward(call), self.array, definitions, self.wrappers(call.mode)[1], self.device)

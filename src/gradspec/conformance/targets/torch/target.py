@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.device import HOST, Device
-from gradspec.conformance.model.geometry import shapes_of
-from gradspec.conformance.model.problem import AVERAGES, DTYPES, SELECTIONS, Call, Problem, laid_out
+from gradspec.conformance.model.problem import AVERAGES, SELECTIONS, Call, Problem, laid_out
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import NotOfferedError, Promise
 from gradspec.conformance.targets.arrays import ArrayTarget
 from gradspec.conformance.targets.layers import MOST_FUNCTIONS, WithLayers
@@ -219,11 +219,10 @@ def _require_documented_numbers(call: Call) -> None:
 def _unimplemented(op: str, rank: int, dtype: str, mode: str, device: Device = HOST) -> str | None:
     """What PyTorch says where a kernel has no such dtype: asked once, on the smallest problem."""
     problem = smallest(op, rank, dtype)
-    ones = {name: np.ones(shape, DTYPES[dtype]) for name, shape in shapes_of(problem, mode).items()}
-    if op == "max_unpool":
-        ones["indices"] = np.arange(2**rank).reshape(problem.x_shape)
+    call = on_zeros(problem, mode).mapped(np.ones_like)
+    places = {"indices": np.arange(2**rank).reshape(problem.x_shape)} if op == "max_unpool" else {}
     try:
-        TorchWindows().on(device).run(Call(problem, mode, ()).with_arrays(ones))
+        TorchWindows().on(device).run(call.with_arrays({**call.arrays(), **places}))
     except NotOfferedError as error:
         return str(error)
     return _unimplemented(op, rank, dtype, "value", device) if mode != "value" else None

@@ -27,7 +27,6 @@ from gradspec.conformance.judge.reduced import known as reduced_modes
 from gradspec.conformance.model.arithmetic import ALGORITHMS, Arithmetic
 from gradspec.conformance.model.case import known_blocks
 from gradspec.conformance.model.domain import NAMES, NOT_OF_SHAPES, KernelDomain
-from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import (
     CONVOLUTIONS,
     FLOATS,
@@ -40,6 +39,7 @@ from gradspec.conformance.model.problem import (
     Problem,
     Results,
 )
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.targets.arrays import ArrayTarget
 from gradspec.conformance.targets.callers import ARRAYS, BARE, IMPORTS, entered
