@@ -20,6 +20,11 @@ def generator(*seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
 
 
+def seed_of(*numbers: int) -> int:
+    """The seed of one of many cases: other numbers give another one."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
 LOWEST, HIGHEST = -5, 1
 """Ordinary numbers lie between 2^LOWEST and 2^HIGHEST, so that a thousand products of them fit into float16."""
 

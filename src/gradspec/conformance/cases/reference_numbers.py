@@ -6,24 +6,22 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gradspec.conformance.cases.numbers import Numbers, generator
+from gradspec.conformance.cases.numbers import Numbers
 from gradspec.conformance.cases.reference_kinks import at_kink
 from gradspec.conformance.cases.reference_sizes import classes
 from gradspec.conformance.model.case import CheckCase
-from gradspec.conformance.model.problem import Array, Call, Shape
-from gradspec.conformance.model.reference import Reference, array_types, call_of, reference_of
+from gradspec.conformance.model.problem import Array, Shape
+from gradspec.conformance.model.reference import array_types, reference_of
 
 
-def drawn_for_reference(case: CheckCase) -> Call:
-    """The call of a case, the same wherever it is made."""
-    rng, reference = generator(case.seed), reference_of(case.problem)
-    arrays = _Drawn(case, rng, reference).arrays()
-    return call_of(case.problem, case.mode, arrays, case.layout).in_layout()
+def reference_arrays(case: CheckCase, rng: np.random.Generator) -> dict[str, Array]:
+    """The arrays of a case by name."""
+    return _Drawn(case, rng).arrays()
 
 
 class _Drawn:
-    def __init__(self, case: CheckCase, rng: np.random.Generator, reference: Reference) -> None:
-        self.case, self.rng, self.reference, self.problem = case, rng, reference, case.problem
+    def __init__(self, case: CheckCase, rng: np.random.Generator) -> None:
+        self.case, self.rng, self.reference, self.problem = case, rng, reference_of(case.problem), case.problem
         self.types = array_types(case.problem, case.mode)
 
     def arrays(self) -> dict[str, Array]:

@@ -13,8 +13,8 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from gradspec.conformance.cases.features import reference_tags
-from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.cases.features import tags
+from gradspec.conformance.cases.numbers import generator, seed_of
 from gradspec.conformance.cases.reference_kinks import at_kink, kinks
 from gradspec.conformance.cases.reference_sizes import proposed
 from gradspec.conformance.model.case import CheckCase, Selection
@@ -150,9 +150,6 @@ class ReferenceStream:
         reasons = [self.refusal(p, mode) for p in problems for mode in self.selection.chosen_modes]
         return tuple(dict.fromkeys(filter(None, reasons)))[:3]
 
-    windows = None
-    """References have no features of windows."""
-
     @property
     def lacking(self) -> tuple[tuple[str, str], ...]:
         """Modes that are asked for and not offered."""
@@ -191,9 +188,10 @@ class ReferenceStream:
         graph = row.reference.graph(row.types)
         of = [i for i, v in enumerate(graph.outputs) if v.type.is_float] if mode != "value" else [0]
         problem = row.reference.problem(row.types, of[turn % len(of)])
-        seed = int(np.random.SeedSequence([self.seed, batch, index]).generate_state(1, np.uint64)[0])
-        features = reference_tags(problem, layout) | _tags_of(regime, special)
-        return CheckCase(batch, index, problem, mode, regime, special, layout, seed, features)
+        features = tags(problem, mode, layout) | _tags_of(regime, special)
+        return CheckCase(
+            batch, index, problem, mode, regime, special, layout, seed_of(self.seed, batch, index), features
+        )
 
 
 def _by_turns(entries: Iterable[Iterator[Item]]) -> Iterator[Item]:

@@ -23,7 +23,7 @@ from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, CoverPlan, Pla
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.ladder import ladder
-from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.cases.numbers import generator, seed_of
 from gradspec.conformance.cases.recipes import recipes
 from gradspec.conformance.cases.sweep import SWEPT, array_of, problem_of, rows_of, turns
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
@@ -65,11 +65,6 @@ class Stream:
         known: dict[str, frozenset[str]] = {}
         entries = (_offered(entry, self.refusal, known) for entry in self.possible.entries)
         return _with_asked(CaseSpace(tuple(entry for entry in entries if entry is not None), self.possible.asked))
-
-    @property
-    def windows(self) -> Stream:
-        """The stream of cases that have features of windows: itself."""
-        return self
 
     @cached_property
     def _absent(self) -> list[Planned]:
@@ -239,7 +234,7 @@ class _Batch:
         if special is not None and any(clash(problem.op, problem.rank, special, name) for name in meant):
             special = None
         features |= {special} if special else frozenset()
-        seed = int(np.random.SeedSequence([self.stream.seed, self.number, index]).generate_state(1, np.uint64)[0])
+        seed = seed_of(self.stream.seed, self.number, index)
         return CheckCase(self.number, index, problem, cell.mode, regime, special, layout, seed, features)
 
     # --- a problem that the target takes

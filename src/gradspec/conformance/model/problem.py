@@ -50,7 +50,7 @@ SLIDING = (*SLIDING_POOLS, *CONVOLUTIONS, *COLUMNS)
 
 
 @dataclass(frozen=True)
-class Signature:
+class CallSignature:
     """The inputs and results of an operator, or of a reference: a specification that is given as a graph."""
 
     names: tuple[str, ...]
@@ -74,7 +74,7 @@ class Problem:
     shapes: tuple[Shape | None, ...]
     attributes: Mapping[str, Any]
     dtype: str = "f32"
-    signature: Signature | None = None
+    signature: CallSignature | None = None
     """Of a reference, whose name ``op`` is then; that of an operator follows from its name."""
 
     @property
@@ -83,7 +83,7 @@ class Problem:
         return self.signature is not None
 
     @property
-    def interface(self) -> Signature:
+    def interface(self) -> CallSignature:
         """The inputs and results."""
         return self.signature or _signature_of(self.op, self.dtype)
 
@@ -152,9 +152,9 @@ class Problem:
 
 
 @lru_cache(maxsize=256)
-def _signature_of(op: str, dtype: str) -> Signature:
+def _signature_of(op: str, dtype: str) -> CallSignature:
     dtypes = tuple("i64" if name == "indices" else dtype for name in INPUTS[op])
-    return Signature(INPUTS[op], dtypes, ("y", "indices") if op in SELECTIONS else ("y",))
+    return CallSignature(INPUTS[op], dtypes, ("y", "indices") if op in SELECTIONS else ("y",))
 
 
 @dataclass(frozen=True)

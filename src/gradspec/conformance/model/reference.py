@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gradspec.conformance.model.geometry import anatomy
-from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, Problem, Signature
+from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, CallSignature, Problem
 from gradspec.graph.graph import Graph
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES as TYPES
@@ -96,7 +96,7 @@ class Reference:
         """All of a call of these types but its numbers."""
         graph = self.graph(types)
         count = len(graph.outputs)
-        signature = Signature(
+        signature = CallSignature(
             tuple(v.name.replace(".", "_") for v in graph.inputs),
             tuple(v.dtype.name for v in graph.inputs),
             ("y",) if count == 1 else tuple(f"y{i}" for i in range(count)),
