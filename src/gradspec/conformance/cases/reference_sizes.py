@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.model.problem import Array, Call, Problem, Shape
+from gradspec.conformance.model.parts import recut
+from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.reference import FreeAxes, Reference, Types, array_types, in_dtype, reference_of
 from gradspec.graph.graph import Graph
 from gradspec.spec.errors import ShapeError
@@ -151,20 +152,10 @@ class Resized:
             raise ShapeError(f"{reference.name} takes no {self.types}; use other sizes")
         problem = reference.problem(self.types, old.problem.interface.of)
         arrays, types = old.arrays(), array_types(problem, old.mode)
-        cut = {name: self._cut(arrays[name], t.shape) for name, t in types.items()}
+        cut = {name: recut(arrays[name], t.shape, self.last) for name, t in types.items()}
         for name in (name for name in problem.inputs if types[name].is_integer):
             cut[name] = np.minimum(cut[name], classes(problem, name) - 1)
         return replace(old, problem=problem, output=reference.output(problem).shape).with_arrays(cut).in_layout()
-
-    def _cut(self, array: Array, shape: Shape) -> Array:
-        for axis, n in enumerate(shape):
-            had = array.shape[axis]
-            places = np.arange(had - n, had) if self.last and n <= had else np.arange(n) % max(had, 1)
-            if had:
-                array = np.take(array, places, axis)
-            else:
-                array = np.zeros((*array.shape[:axis], n, *array.shape[axis + 1 :]), array.dtype)
-        return np.asarray(array, order="C")
 
 
 def neighbouring_sizes(call: Call) -> dict[str, list[Resized]]:
