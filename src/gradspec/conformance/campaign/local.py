@@ -88,10 +88,8 @@ class InProcess:
         self.allow |= frozenset(modes)
 
     def probes(self, seconds: float) -> list[Probe]:
-        windows = self.settings.selection.of_windows
-        if windows is None or not self.target.has_windows:
-            return []
-        return probe(self.target, seconds, self.clock, windows)
+        windows = self.target.of_windows(self.settings.selection)
+        return [] if windows is None else probe(self.target, seconds, self.clock, windows)
 
     def broken_promises(self) -> list[Finding]:
         """Calls for which the target's documentation promises an error, and which gave none."""
@@ -163,7 +161,8 @@ class InProcess:
         if self.target.device.is_host:
             return frozenset()
         found = self.target.device.rounding(self.target.library)
-        found |= {"tf32"} if "tf32" not in found and self.target.has_windows and rounds_factors(self.target) else set()
+        has_windows = self.target.of_windows(Selection()) is not None
+        found |= {"tf32"} if "tf32" not in found and has_windows and rounds_factors(self.target) else set()
         return found & self.target.reduced().keys()
 
     def findings(self, failures: Sequence[Failure], seconds: float) -> list[Finding]:

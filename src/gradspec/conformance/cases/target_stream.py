@@ -39,10 +39,10 @@ class TargetStream:
     def of(target: Target, selection: Selection, seed: int) -> TargetStream:
         """The cases of a selection; a ``ValueError`` says why there are none."""
         streams = list[Stream | ReferenceStream]()
-        windows, others = selection.of_windows, selection.of_references if target.has_windows else selection
-        if target.has_windows and windows is not None:
+        windows, others = target.of_windows(selection), target.of_references(selection)
+        if windows is not None:
             streams.append(Stream(seed, windows, target.refusal, target.domain))
-        if target.references and others is not None:
+        if others is not None:
             layouts = [layout for layout in LAYOUTS if target.domain.allows("layouts", layout)]
             streams.append(ReferenceStream(seed, others, target.references, target.refusal, layouts))
         if not streams:

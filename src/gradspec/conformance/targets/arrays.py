@@ -52,12 +52,13 @@ class ArrayTarget(Target):
             return [answer for call in calls for answer in self._made([call])]
         return answers
 
-    def written(self, call: Call, outs: Results, write: Callable[[Call, Mapping[str, Any]], object]) -> None:
-        """Have a call write into given arrays, which ``write`` is given where kernels find them."""
+    def written(self, call: Call, outs: Results, write: Callable[[Call, Any], object]) -> None:
+        """Have a call write into given arrays: ``write`` is given them, or the only one, where kernels find them."""
         memory, staged = self.device.memory(self.library), self.staged(call)
         with self.settings(), self.device.told():
             cargo = memory.put([staged.arrays(), outs], self.device.fill)
-            write(staged.with_arrays(cargo.calls[0]), cargo.calls[1])
+            parts = tuple(cargo.calls[1][name] for name in call.problem.results(call.mode) if name in outs)
+            write(staged.with_arrays(cargo.calls[0]), parts[0] if len(parts) == 1 else parts)
             memory.synchronise()
             cargo.require_whole(outs)
             (found,) = memory.get([cargo.calls[1]])
