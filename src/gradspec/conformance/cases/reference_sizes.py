@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from gradspec.conformance.model.reference import FreeAxes, Reference, Types, arr
 from gradspec.graph.graph import Graph
 from gradspec.spec.errors import ShapeError
 
+Item = TypeVar("Item")
 Axis: TypeAlias = tuple[int, int]
 """An input, and one of its axes."""
 
@@ -93,14 +94,20 @@ def proposed(reference: Reference, dtype: str, blocks: Sequence[int] = ()) -> It
     if reference.draw is not None:
         return
     seen = {*lists}
-    ladders = [_ladder(reference, types, blocks) for types in lists]
-    while ladders:
-        for ladder in (*ladders,):
-            fresh = list(islice((types for types in ladder if types not in seen), 1))
-            seen |= {*fresh}
-            yield from fresh
-            if not fresh:
-                ladders.remove(ladder)
+    for types in by_turns((t for t in _ladder(reference, types, blocks) if t not in seen) for types in lists):
+        seen.add(types)
+        yield types
+
+
+def by_turns(entries: Iterable[Iterator[Item]]) -> Iterator[Item]:
+    """One of each, then the next of each, as long as there are any."""
+    left = list(entries)
+    while left:
+        for entry in (*left,):
+            found = list(islice(entry, 1))
+            yield from found
+            if not found:
+                left.remove(entry)
 
 
 def _ladder(reference: Reference, types: Types, blocks: Sequence[int]) -> Iterator[Types]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.reference_kinks import meets_a_kink
+from gradspec.conformance.cases.reference_numbers import meets_a_kink
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
 from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
 from gradspec.conformance.judge.reduced import ARITHMETICS, explained_by_flushing, judged_reduced
