@@ -11,8 +11,7 @@ from gradspec.conformance.model.attributes import spelled
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import CONVOLUTIONS, INPUTS, SELECTIONS, Array, Call
 from gradspec.conformance.oracle import Meaning, meaning
-from gradspec.conformance.oracle.arrays import comparable_array
-from gradspec.conformance.oracle.meaning import Selected
+from gradspec.conformance.oracle.meaning import Selected, comparable_array
 from gradspec.conformance.oracle.pool import Winners
 from gradspec.conformance.oracle.reference import meanings
 
