@@ -135,8 +135,8 @@ def program(call: Call, lines: Sequence[str], name: str) -> str:
         *imports(call, "import jax", "import jax.numpy as jnp", "from jax import lax"),
         "",
         *(['jax.config.update("jax_enable_x64", True)'] if is_wide else []),
-        *assignments(call),
         *lines,
+        *assignments(call),
         *(each if call.mode in ("vjp", "second") else [f"print({results}.{cells})"]),
     ]
     return "\n".join(text)
