@@ -25,7 +25,7 @@ from backends.reductions import (
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.reduce import plan as cpu_reduce
 from gradspec.codegen.processor import processor
-from gradspec.conformance.oracle.arrays import leaf_sums
+from gradspec.conformance.oracle.sums import leaf_sums
 from gradspec.ops import reduce as ops
 from gradspec.ops.shape import SUM, Axes
 

@@ -17,15 +17,15 @@ from gradspec.conformance.campaign import check as campaign
 from gradspec.conformance.campaign import sanitize
 from gradspec.conformance.campaign.local import TOGETHER, InProcess
 from gradspec.conformance.cases.data import drawn
-from gradspec.conformance.cases.pooled import DATA_SETS, PooledStream
 from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.cases.target_stream import DATA_SETS, TargetStream
 from gradspec.conformance.checks import Prepared, examine
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.device import HOST, ExhaustedError, OverrunError, PoisonedError
-from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.memory import MARGIN, NANS, packed
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, Problem, laid_out
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.verdict import Failure, Finding, Verdict
 from gradspec.conformance.shrink.causes import explain_group
 from gradspec.conformance.targets import devices, target_named
@@ -246,7 +246,7 @@ def test_a_lost_device_is_pinned_to_the_case_that_lost_it(isolate, monkeypatch):
 
 
 def _first_cases(target, most):
-    pooled = PooledStream(Stream(1, Selection(), target.refusal, target.domain), 1)
+    pooled = TargetStream([Stream(1, Selection(), target.refusal, target.domain)], 1, compiled=True)
     return [case for number in range(most) for case in pooled.batch(number)][:most]
 
 
@@ -538,8 +538,8 @@ def test_a_device_whose_calls_are_slow_is_given_few_at_a_time(a_call, most):
 
 
 def test_geometries_have_several_data_sets_and_come_again(monkeypatch):
-    monkeypatch.setattr("gradspec.conformance.cases.pooled.GEOMETRIES", 3)
-    pooled = PooledStream(Stream(0, Selection(ops=("max_pool",)), lambda problem, mode: None), 0)
+    monkeypatch.setattr("gradspec.conformance.cases.target_stream.GEOMETRIES", 3)
+    pooled = TargetStream([Stream(0, Selection(ops=("max_pool",)), lambda problem, mode: None)], compiled=True)
     batches = [pooled.batch(number) for number in range(7)]
     assert len({repr(batch[0].problem) for batch in batches}) <= 3
     for problems in ([case.problem for case in batch] for batch in batches):

@@ -39,7 +39,7 @@ from gradspec.cli import main
 from gradspec.conformance.campaign import verify
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.cases.data import drawn
-from gradspec.conformance.cases.reference_kinks import at_kink, kinks
+from gradspec.conformance.cases.reference_numbers import at_kink, kinks
 from gradspec.conformance.cases.reference_sizes import free_axes, proposed
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.codec import decode, encode

@@ -18,8 +18,8 @@ from gradspec.conformance.checks.neighbours import (
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.attributes import known, settled
 from gradspec.conformance.model.case import Selection
-from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import INPUTS, MODES, Call, Problem
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.targets.user.target import UserKernels
 
 CASES = 300

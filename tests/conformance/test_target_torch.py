@@ -297,7 +297,7 @@ def test_memory_layouts_reach_pytorch() -> None:
         "contiguous": (60, 20, 5, 1),
         "channels_last": (60, 1, 15, 3),
         "non_contiguous": (7 * 9 * 11 * 2, 9 * 11 * 2, 22, 2),
-        "broadcast": (60, 20, 5, 1),  # there is one sample
+        "broadcast": (0, 20, 5, 1),
         "reversed": (60, 20, 5, 1),  # PyTorch has no negative strides
         "cropped": (5 * 6 * 7, 6 * 7, 7, 1),
     }

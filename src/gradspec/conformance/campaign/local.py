@@ -12,22 +12,19 @@ from itertools import product
 from math import inf
 from time import monotonic
 
-from gradspec.conformance.cases.alternating import AlternatingStream
 from gradspec.conformance.cases.cover import values_of_case
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.discovery import found_domain, joined, plain_layers
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.numbers import generator
-from gradspec.conformance.cases.pooled import PooledStream
-from gradspec.conformance.cases.reference_stream import ReferenceStream
-from gradspec.conformance.cases.stream import Stream
+from gradspec.conformance.cases.target_stream import TargetStream
 from gradspec.conformance.checks import Prepared, examine
 from gradspec.conformance.checks.expected_errors import missing_errors
 from gradspec.conformance.checks.probes import probe, rounds_factors
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.domain import KernelDomain
-from gradspec.conformance.model.geometry import on_zeros
-from gradspec.conformance.model.problem import INPUTS, LAYOUTS, RANKS, Problem
+from gradspec.conformance.model.problem import RANKS, Problem
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.run import Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
@@ -65,22 +62,9 @@ class InProcess:
         """By the number of a batch that was planned, what meets in its cases."""
 
     @cached_property
-    def _stream(self) -> Stream | ReferenceStream | AlternatingStream | PooledStream:
+    def _stream(self) -> TargetStream:
         """Made when it is first needed: the cover takes a moment, and only who plans needs it."""
-        selection, target, seed = self.settings.selection.around(self.target.blocks), self.target, self.settings.seed
-        windows, others = selection.of_windows, selection if not target.has_windows else selection.of_references
-        streams = list[Stream | ReferenceStream]()
-        if target.has_windows and windows is not None:
-            streams.append(Stream(seed, windows, target.refusal, target.domain))
-        if target.references and others is not None:
-            layouts = [layout for layout in LAYOUTS if target.domain.allows("layouts", layout)]
-            streams.append(ReferenceStream(seed, others, target.references, target.refusal, layouts))
-        if not streams:
-            asked = ", ".join(selection.ops)
-            raise ValueError(f"{target.name} is not judged on {asked}; choose from {', '.join(INPUTS)}")
-        stream = streams[0] if len(streams) == 1 else AlternatingStream(streams)
-        is_compiled = not target.device.is_host and (target.compiles or target.is_own)
-        return PooledStream(stream, seed) if is_compiled else stream
+        return TargetStream.of(self.target, self.settings.selection.around(self.target.blocks), self.settings.seed)
 
     @property
     def domain(self) -> str:
@@ -99,10 +83,8 @@ class InProcess:
         self.allow |= frozenset(modes)
 
     def probes(self, seconds: float) -> list[Probe]:
-        windows = self.settings.selection.of_windows
-        if windows is None or not self.target.has_windows:
-            return []
-        return probe(self.target, seconds, self.clock, windows)
+        windows = self.target.of_windows(self.settings.selection)
+        return [] if windows is None else probe(self.target, seconds, self.clock, windows)
 
     def missing_errors(self) -> list[Finding]:
         """Calls that must raise by the target's documentation, and do not."""
@@ -145,7 +127,7 @@ class InProcess:
 
     def unmet(self) -> tuple[str, ...]:
         """Kinks of references that no case meets."""
-        return () if isinstance(self._stream, Stream) else self._stream.unmet
+        return self._stream.unmet
 
     def judged(self, cases: Sequence[CheckCase], deadline: float = inf, together: bool = False) -> Iterator[Judged]:
         """The cases of a batch, each judged when it is asked for; none begins after the deadline.
@@ -180,7 +162,8 @@ class InProcess:
         if self.target.device.is_host:
             return frozenset()
         found = self.target.device.rounding(self.target.library)
-        found |= {"tf32"} if "tf32" not in found and self.target.has_windows and rounds_factors(self.target) else set()
+        has_windows = self.target.of_windows(Selection()) is not None
+        found |= {"tf32"} if "tf32" not in found and has_windows and rounds_factors(self.target) else set()
         return found & self.target.reduced().keys()
 
     def findings(self, failures: list[Failure], seconds: float) -> list[Finding]:
@@ -231,7 +214,7 @@ def discovered(kernels: UserKernels, selection: Selection, is_late: Callable[[],
 
 
 def _values(cases: Iterable[CheckCase]) -> list[tuple[int, ...]]:
-    return [values_of_case(case) for case in cases if case.problem.signature is None]
+    return [values_of_case(case) for case in cases if not case.problem.is_reference]
 
 
 def _judged(target: Target, given: CheckCase | Prepared, allow: AbstractSet[str], seen: Counter[Signature]) -> Judged:

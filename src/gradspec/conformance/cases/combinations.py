@@ -136,14 +136,10 @@ def clash(op: str, rank: int, first: str, second: str) -> str | None:
     """
     own = ((left, right, why) for ops, ranks, left, right, why in OPERATOR_CLASHES if op in ops and rank in ranks)
     for left, right, why in (*CLASHES, *own):
-        if _across(left, right, first, second):
+        if (first in left and second in right) or (second in left and first in right):
             return why
     both = first != second and any(first in group and second in group for group in ALTERNATIVES)
     return _ONE_OF_THEM if both else None
-
-
-def _across(left: tuple[str, ...], right: tuple[str, ...], first: str, second: str) -> bool:
-    return (first in left and second in right) or (second in left and first in right)
 
 
 def can_be_drawn(op: str, rank: int, features: Iterable[str], domain: KernelDomain = EVERYTHING) -> bool:

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice, takewhile
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, MODES
 
+Item = TypeVar("Item")
 CASES, MOST_CASES = 7, 12
 """Of a batch: every mode, and more while they bring something new. Costly batches have fewer."""
 MOST_FEATURES, FEW_FEATURES, FEW_UNTIL = 5, 3, 36
@@ -99,32 +101,29 @@ def values_of_case(case: CheckCase) -> tuple[int, ...]:
     return tuple(PLACE[name] for name in names)
 
 
-class CoverPlan:
-    """Batches, each planned when it is first asked for: most runs end before the last of them."""
+class LazyList(Generic[Item]):
+    """Items, each made when it is first asked for: most runs end before the last of them."""
 
-    def __init__(self, batches: Iterable[Planned]) -> None:
-        self._rest, self._planned = iter(batches), list[Planned]()
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._rest, self._made = iter(items), list[Item]()
 
-    def batch(self, number: int) -> Planned | None:
+    def get(self, number: int) -> Item | None:
         """One of them; None behind the last."""
-        self._planned += islice(self._rest, max(0, number + 1 - len(self._planned)))
-        return self._planned[number] if number < len(self._planned) else None
+        self._made += islice(self._rest, max(0, number + 1 - len(self._made)))
+        return self._made[number] if number < len(self._made) else None
 
-    def __iter__(self) -> Iterator[Planned]:
-        number = 0
-        while planned := self.batch(number):
-            yield planned
-            number += 1
+    def __iter__(self) -> Iterator[Item]:
+        return takewhile(lambda item: item is not None, map(self.get, count()))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        self._planned += self._rest
-        return len(self._planned)
+        self._made += self._rest
+        return len(self._made)
 
 
 @lru_cache(maxsize=8)
-def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> CoverPlan:
+def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> LazyList[Planned]:
     """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
-    return CoverPlan(_planned(space, others))
+    return LazyList(_planned(space, others))
 
 
 def _planned(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:

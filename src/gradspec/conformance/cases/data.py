@@ -14,25 +14,31 @@ import numpy as np
 
 from gradspec.backends.tables import table
 from gradspec.conformance.cases.features import MANY_HITS
-from gradspec.conformance.cases.numbers import Numbers, generator, made_special, planes
-from gradspec.conformance.cases.reference_numbers import drawn_for_reference
+from gradspec.conformance.cases.numbers import SPECIALS, Numbers, generator, planes
+from gradspec.conformance.cases.reference_numbers import reference_arrays
 from gradspec.conformance.model.case import CheckCase
-from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves, shapes_of
+from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, Array, Call, Shape
+from gradspec.conformance.model.reference import array_types, call_of
 from gradspec.spec.conv import Form
 from gradspec.spec.window import Adaptive, AxisWindow
 
 
 def drawn(case: CheckCase) -> Call:
     """The call of a case: the same for the same case, on every machine."""
-    if case.problem.signature is not None:
-        return drawn_for_reference(case)
-    numbers = Numbers(generator(case.seed), case.problem.dtype)
+    rng = generator(case.seed)
+    arrays = reference_arrays(case, rng) if case.problem.is_reference else _operator_arrays(case, rng)
+    return call_of(case.problem, case.mode, arrays, case.layout).in_layout()
+
+
+def _operator_arrays(case: CheckCase, rng: np.random.Generator) -> dict[str, Array]:
+    numbers = Numbers(rng, case.problem.dtype)
     drawing = _DRAWINGS.get(case.problem.op, LinearDrawing)(case, numbers)
     drawing.fill()
-    drawing.arrays = {name: np.asarray(array, order="C") for name, array in drawing.arrays.items()}
-    made_special(case, drawing.arrays, drawing.numbers)
-    return drawing.call()
+    arrays = {name: np.asarray(array, order="C") for name, array in drawing.arrays.items()}
+    if case.special in SPECIALS:
+        SPECIALS[case.special](case, arrays, numbers)
+    return arrays
 
 
 class Drawing:
@@ -43,15 +49,11 @@ class Drawing:
         self.numbers, self.rng, self.regime = numbers, numbers.rng, case.regime
         self.parts: Anatomy = anatomy(case.problem)
         self.arrays: dict[str, Array] = {}
-        self.shapes = shapes_of(case.problem, case.mode)
+        self.shapes = {name: t.shape for name, t in array_types(case.problem, case.mode).items()}
 
     def fill(self) -> None:
         """Put numbers into ``arrays``, one for each of ``shapes``."""
         raise NotImplementedError
-
-    def call(self) -> Call:
-        call = Call(self.problem, self.mode, (), layout=self.case.layout, output=self.parts.output)
-        return call.with_arrays(self.arrays).in_layout()
 
     def _only(self, there: Array, array: Array) -> Array:
         return np.where(there, array, self.numbers.type.type(0))

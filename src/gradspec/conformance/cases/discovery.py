@@ -8,13 +8,14 @@ offered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from math import gcd, prod
+from math import gcd
 from typing import Any, TypeAlias
 
 from gradspec.conformance.model.domain import KernelDomain
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.parts import Parts
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, LAYOUTS, RANKS, SLIDING, Problem, Shape
 from gradspec.spec.errors import ShapeError
 
@@ -66,39 +67,19 @@ class TriedLayer:
 
     def problem(self) -> Problem | None:
         """The problem; None where it is none."""
-        lead = () if self.batch is None else (self.batch,)
-        sliding = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        shapes: tuple[Shape | None, ...] = ((*lead, self.channels, *self.sizes),)
-        attributes: dict[str, Any] = {"kernel_size": self.kernel_size, **sliding} if self.op in SLIDING else {}
-        if self.op in CONVOLUTIONS:
-            if self.channels % self.groups or self.out_channels % self.groups:
-                return None
-            out, into = self.out_channels, self.channels // self.groups
-            weight = (out, into) if self.op == "conv" else (self.channels, out // self.groups)
-            shapes, attributes = (*shapes, (*weight, *self.kernel_size), None), {**sliding, "groups": self.groups}
-        elif self.op.startswith("adaptive"):
-            attributes = {"output_size": self.kernel_size}
-        elif self.op in COLUMNS or self.op == "max_unpool":
-            return self._of_columns(attributes)
-        problem = Problem(self.op, self.rank, shapes, attributes, self.dtype)
-        try:
-            anatomy(problem)
-        except (ShapeError, ValueError):
+        if self.op == "max_unpool" or self.channels % self.groups or self.out_channels % self.groups:
             return None
-        return problem
-
-    def _of_columns(self, attributes: dict[str, Any]) -> Problem | None:
-        if self.op == "max_unpool":
-            return None
-        plain = replace(self, op="max_pool").problem()
-        if plain is None:
-            return None
-        lead = () if self.batch is None else (self.batch,)
-        x = (*lead, self.channels, *self.sizes)
-        if self.op == "fold":
-            windows, attributes = prod(anatomy(plain).output[-self.rank :]), {"output_size": self.sizes, **attributes}
-            x = (*lead, self.channels * prod(self.kernel_size), windows)
-        return Problem(self.op, self.rank, (x,), attributes, self.dtype)
+        lead, is_conv = () if self.batch is None else (self.batch,), self.op in CONVOLUTIONS
+        given: dict[str, Any] = {"output_size": self.kernel_size} if self.op.startswith("adaptive") else {}
+        if self.op in SLIDING:
+            given = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+            given |= {"groups": self.groups} if is_conv else {"kernel_size": self.kernel_size}
+        outer = lead if is_conv or self.op in COLUMNS else (*lead, self.channels)
+        channels, outputs = self.channels // self.groups, self.out_channels // self.groups
+        counts = (outer, self.groups, channels, outputs)
+        with suppress(ShapeError, ValueError):
+            return Parts(self.op, self.dtype, *counts, self.sizes, self.kernel_size, False, given).problem()
+        return None
 
 
 def found_domain(op: str, takes: Takes, ranks: Sequence[int], dtypes: Sequence[str]) -> KernelDomain | None:
@@ -172,7 +153,7 @@ class _BoxSearch:
             found["groups"] = self._values(base, "groups", divisors)
             together = ("channels",), ("out_channels",)
         for names in together:
-            found[names[0]] = self._numbers(lambda n, names=names: _changed(base, **dict.fromkeys(names, n)))  # type: ignore[misc]
+            found[names[0]] = self._numbers(lambda n, names=names: replace(base, **dict.fromkeys(names, n)))  # type: ignore[misc, arg-type]
         found["batch"] = self._batch(base)
         for i, name in enumerate(("width", "height", "depth")[: base.rank]):
             found[name] = self._size(base, base.rank - 1 - i)
@@ -186,7 +167,7 @@ class _BoxSearch:
     def _values(self, base: TriedLayer, name: str, values: Sequence[Any]) -> Any:
         """The values of one thing that are taken, or None for all of them."""
         given: list[dict[str, Any]] = [{name: value} for value in values]
-        taken, everything = self._among([_changed(base, **change) for change in given])
+        taken, everything = self._among([replace(base, **change) for change in given])
         return None if everything else {getattr(layer, name) for layer in taken}
 
     def _ranks(self, base: TriedLayer, ranks: Sequence[int]) -> Any:
@@ -213,13 +194,13 @@ class _BoxSearch:
     def _followed(self, base: TriedLayer, change: dict[str, Any]) -> TriedLayer:
         """The base with a change; where a kernel changes, padding or stride follow it if it is not taken otherwise."""
         value = change.get("kernel_size")
-        if value is None or base.op not in SLIDING or self.takes(_changed(base, **change)):
-            return _changed(base, **change)
+        if value is None or base.op not in SLIDING or self.takes(replace(base, **change)):
+            return replace(base, **change)
         for other, follows in {"padding": tuple((n // 2, n // 2) for n in value), "stride": value}.items():
-            if self.takes(layer := _changed(base, **{**change, other: follows})):
+            if self.takes(layer := replace(base, **{**change, other: follows})):
                 self.followed[other].add(follows)
                 return layer
-        return _changed(base, **change)
+        return replace(base, **change)
 
     def _numbers(self, layer: Callable[[int], TriedLayer]) -> Any:
         """Sizes that are taken: all, multiples of a number from the smallest on, or a few."""
@@ -251,10 +232,6 @@ class _BoxSearch:
         found = self._numbers(layer)
         alike, _ = self._among([replace(base, sizes=(n,) * base.rank) for n in SIZES[:16]])
         return None if isinstance(found, set) and len(found) < len(alike) else found
-
-
-def _changed(base: TriedLayer, **changes: Any) -> TriedLayer:
-    return replace(base, **changes)
 
 
 def _alike(value: Any) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
 from gradspec.backends.tables import table, take
-from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, extremes, leaves
 from gradspec.conformance.model.problem import FLOATS, NON_CONTIGUOUS, SELECTIONS, Array, Call, Problem
 from gradspec.domains.formats import format_named
@@ -30,8 +30,15 @@ class Subject:
     problem: Problem
     mode: str
     layout: str
-    parts: Anatomy
     arrays: tuple[Array, ...]
+
+    @cached_property
+    def parts(self) -> Anatomy:
+        return anatomy(self.problem)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [n for shape in self.problem.named_shapes().values() for n in shape]
 
     def given(self, name: str) -> Any:
         return self.problem.attributes.get(name)
@@ -51,31 +58,14 @@ def tags(problem: Problem, mode: str = "value", layout: str = "contiguous", *arr
     >>> sorted(tags(Problem("max_pool", 1, ((2, 5),), {"kernel_size": (3,), "stride": (1,)})))
     ['kernel_3', 'overlapping']
     """
-    subject = Subject(problem, mode, layout, anatomy(problem), arrays)
-    return frozenset(name for name in FEATURES if PREDICATES[name](subject))
+    subject = Subject(problem, mode, layout, arrays)
+    predicates = REFERENCE_PREDICATES if problem.is_reference else PREDICATES
+    return frozenset(name for name, is_there in predicates.items() if is_there(subject))
 
 
 def tags_of_call(call: Call) -> frozenset[str]:
     """The tags of a call with its numbers."""
-    if call.problem.signature is not None:
-        return reference_tags(call.problem, call.layout, list(call.arrays().values()))
     return tags(call.problem, call.mode, call.layout, *call.arrays().values())
-
-
-def reference_tags(problem: Problem, layout: str, arrays: Sequence[Array] = ()) -> frozenset[str]:
-    """What a case of a reference has, by its problem and its numbers."""
-    sizes = [n for shape in problem.shapes for n in shape or ()]
-    floats = [array.astype(np.float64) for array in arrays if array.dtype.kind not in "iub" and array.size]
-    present = {
-        "one_cell_axis": 1 in sizes,
-        "empty": 0 in sizes,
-        "block_size": any(n >= BLOCK for n in sizes),
-        "non_contiguous": layout in (*NON_CONTIGUOUS, "channels_last"),
-        "low_precision": problem.dtype in FLOATS[:2],
-        "nan": any(bool(np.isnan(array).any()) for array in floats),
-        "infinity": any(bool(np.isinf(array).any()) for array in floats),
-    }
-    return frozenset(name for name, is_there in present.items() if is_there)
 
 
 # --- geometry --------------------------------------------------------------------------------------------------------
@@ -217,3 +207,11 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "block_batch": lambda s: s.parts.samples >= BLOCK,
 }
 """Every tag's predicate. Those of the numbers are false where no numbers are given."""
+REFERENCE_PREDICATES: dict[str, Callable[[Subject], bool]] = {
+    "one_cell_axis": lambda s: 1 in s.sizes,
+    "empty": lambda s: 0 in s.sizes,
+    "block_size": lambda s: max(s.sizes, default=0) >= BLOCK,
+    "non_contiguous": lambda s: s.layout in (*NON_CONTIGUOUS, "channels_last"),
+    **{name: PREDICATES[name] for name in ("low_precision", "nan", "infinity")},
+}
+"""Those of a reference, whose axes mean nothing in particular."""

@@ -108,7 +108,7 @@ class Goal:
 
     def have(self, masks: Sequence[int]) -> bool:
         """Whether there are axes with these traits."""
-        return all(table.have([wanted]) for table, wanted in zip(self.tables, masks, strict=True))
+        return all(len(table.having(wanted)) for table, wanted in zip(self.tables, masks, strict=True))
 
     @property
     def shared_traits(self) -> int:

@@ -20,6 +20,11 @@ def generator(*seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
 
 
+def seed_of(*numbers: int) -> int:
+    """The seed of one of many cases: other numbers give another one."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
 LOWEST, HIGHEST = -5, 1
 """Ordinary numbers lie between 2^LOWEST and 2^HIGHEST, so that a thousand products of them fit into float16."""
 
@@ -116,13 +121,6 @@ def planes(array: Array, axes: int) -> Array:
 # --- special numbers among ordinary ones ------------------------------------------------------------------------------
 
 
-def made_special(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
-    """Change ``arrays``, which are contiguous, to have the special numbers of the case."""
-    change = _CHANGES.get(case.special or "")
-    if change is not None:
-        change(case, arrays, numbers)
-
-
 ENOUGH_CHANNELS = 4
 """One of so many may hold numbers that hide others."""
 
@@ -210,7 +208,7 @@ def _numbers(arrays: dict[str, Array]) -> list[Array]:
     return [array for name, array in arrays.items() if name != "indices" and prod(array.shape)]
 
 
-_CHANGES: dict[str, Callable[[CheckCase, dict[str, Array], Numbers], None]] = {
+SPECIALS: dict[str, Callable[[CheckCase, dict[str, Array], Numbers], None]] = {
     "ties": _ties,
     "nan": lambda c, a, n: _hide(c, a, n, np.full(int(n.rng.integers(1, 4)), np.nan, n.type)),
     "infinity": lambda c, a, n: _hide(c, a, n, (n.signs((2,)) * np.inf).astype(n.type)),
@@ -218,3 +216,4 @@ _CHANGES: dict[str, Callable[[CheckCase, dict[str, Array], Numbers], None]] = {
     "subnormal": _subnormal,
     "huge": lambda c, a, n: _hide(c, a, n, n.huge((2,))),
 }
+"""By a case's special numbers, the function that puts them into its arrays, which are contiguous."""

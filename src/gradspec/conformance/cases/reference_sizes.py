@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from gradspec.conformance.model.problem import Array, Call, Problem, Shape
+from gradspec.conformance.model.parts import recut
+from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.reference import FreeAxes, Reference, Types, array_types, in_dtype, reference_of
 from gradspec.graph.graph import Graph
 from gradspec.spec.errors import ShapeError
 
+Item = TypeVar("Item")
 Axis: TypeAlias = tuple[int, int]
 """An input, and one of its axes."""
 
@@ -92,14 +94,20 @@ def proposed(reference: Reference, dtype: str, blocks: Sequence[int] = ()) -> It
     if reference.draw is not None:
         return
     seen = {*lists}
-    ladders = [_ladder(reference, types, blocks) for types in lists]
-    while ladders:
-        for ladder in (*ladders,):
-            fresh = list(islice((types for types in ladder if types not in seen), 1))
-            seen |= {*fresh}
-            yield from fresh
-            if not fresh:
-                ladders.remove(ladder)
+    for types in by_turns((t for t in _ladder(reference, types, blocks) if t not in seen) for types in lists):
+        seen.add(types)
+        yield types
+
+
+def by_turns(entries: Iterable[Iterator[Item]]) -> Iterator[Item]:
+    """One of each, then the next of each, as long as there are any."""
+    left = list(entries)
+    while left:
+        for entry in (*left,):
+            found = list(islice(entry, 1))
+            yield from found
+            if not found:
+                left.remove(entry)
 
 
 def _ladder(reference: Reference, types: Types, blocks: Sequence[int]) -> Iterator[Types]:
@@ -146,26 +154,15 @@ class Resized:
 
     def call(self, old: Call) -> Call:
         """The call on these types; ``ShapeError`` where there is none."""
-        reference, signature = reference_of(old.problem), old.problem.signature
-        assert signature is not None
+        reference = reference_of(old.problem)
         if not reference.takes(self.types):
             raise ShapeError(f"{reference.name} takes no {self.types}; use other sizes")
-        problem = reference.problem(self.types, signature.of)
+        problem = reference.problem(self.types, old.problem.interface.of)
         arrays, types = old.arrays(), array_types(problem, old.mode)
-        cut = {name: self._cut(arrays[name], t.shape) for name, t in types.items()}
+        cut = {name: recut(arrays[name], t.shape, self.last) for name, t in types.items()}
         for name in (name for name in problem.inputs if types[name].is_integer):
             cut[name] = np.minimum(cut[name], classes(problem, name) - 1)
         return replace(old, problem=problem, output=reference.output(problem).shape).with_arrays(cut).in_layout()
-
-    def _cut(self, array: Array, shape: Shape) -> Array:
-        for axis, n in enumerate(shape):
-            had = array.shape[axis]
-            places = np.arange(had - n, had) if self.last and n <= had else np.arange(n) % max(had, 1)
-            if had:
-                array = np.take(array, places, axis)
-            else:
-                array = np.zeros((*array.shape[:axis], n, *array.shape[axis + 1 :]), array.dtype)
-        return np.asarray(array, order="C")
 
 
 def neighbouring_sizes(call: Call) -> dict[str, list[Resized]]:

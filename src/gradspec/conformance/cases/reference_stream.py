@@ -5,24 +5,24 @@ Batches can be made again anywhere: everything follows from the seed, the refere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, cycle, islice, repeat, zip_longest
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.cases.features import reference_tags
-from gradspec.conformance.cases.numbers import generator
-from gradspec.conformance.cases.reference_kinks import at_kink, kinks
-from gradspec.conformance.cases.reference_sizes import proposed
+from gradspec.conformance.cases.cover import LazyList
+from gradspec.conformance.cases.features import tags
+from gradspec.conformance.cases.numbers import generator, seed_of
+from gradspec.conformance.cases.reference_numbers import at_kink, kinks
+from gradspec.conformance.cases.reference_sizes import by_turns, proposed
 from gradspec.conformance.model.case import CheckCase, Selection
 from gradspec.conformance.model.problem import LAYOUTS, Array, Problem
 from gradspec.conformance.model.reference import Reference, Types, array_types
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
-Item = TypeVar("Item")
 Kind: TypeAlias = tuple[str, str | None]
 """A regime, and what is special among its numbers."""
 
@@ -75,7 +75,6 @@ class ReferenceStream:
         layouts: Sequence[str] = LAYOUTS,
     ) -> None:
         self.seed, self.selection, self.refusal, self.layouts = seed, selection, refusal, layouts
-        self._made = list[PlannedSizes]()
         asked = selection.ops  # a name stands for all of its rows, such as softmax for softmax axis=1
         self.references = [r for r in references if not asked or r.name.partition(" ")[0] in asked]
 
@@ -89,7 +88,7 @@ class ReferenceStream:
     @cached_property
     def _given(self) -> list[PlannedSizes]:
         """Every kind of numbers in every mode, on the types that were given; references take turns."""
-        return list(_by_turns(map(self._of_given, self.references)))
+        return list(by_turns(map(self._of_given, self.references)))
 
     def _of_given(self, reference: Reference) -> Iterator[PlannedSizes]:
         for dtype in reference.dtypes(self.selection.dtypes):
@@ -114,7 +113,7 @@ class ReferenceStream:
             for sizes in [proposed(reference, dtype, self.selection.sizes)]
         ]
         turn = 0
-        for reference, types in _by_turns(ladders):
+        for reference, types in by_turns(ladders):
             if self.modes(reference, types):
                 kinds = self._kinds(reference, types)
                 first = 2 * turn % len(kinds)
@@ -123,16 +122,15 @@ class ReferenceStream:
                 turn += 1
 
     @cached_property
-    def _unmade(self) -> Iterator[PlannedSizes]:
+    def _planned(self) -> LazyList[PlannedSizes]:
         """One batch of the given types, then two of other sizes, and so on; tracing for a size may take long."""
-        return chain.from_iterable(zip_longest(self._given, *[self._sized()] * 2))
+        return LazyList(filter(None, chain.from_iterable(zip_longest(self._given, *[self._sized()] * 2))))
 
     def _row(self, number: int, rng: np.random.Generator) -> PlannedSizes:
-        wanted = (row for row in self._unmade if row is not None)
-        self._made += islice(wanted, max(0, number + 1 - len(self._made)))
-        if number < len(self._made):
-            return self._made[number]
-        row = self._made[int(rng.integers(len(self._made)))]
+        if row := self._planned.get(number):
+            return row
+        row = self._planned.get(int(rng.integers(len(self._planned))))
+        assert row is not None
         kinds = self._kinds(row.reference, row.types)
         chosen = tuple(kinds[i] for i in rng.integers(0, len(kinds), SIZED_KINDS))
         return PlannedSizes(row.reference, row.types, None, chosen)
@@ -149,9 +147,6 @@ class ReferenceStream:
         problems = [r.problem(types) for r in self.references for types in r.types if r.takes(types)]
         reasons = [self.refusal(p, mode) for p in problems for mode in self.selection.chosen_modes]
         return tuple(dict.fromkeys(filter(None, reasons)))[:3]
-
-    windows = None
-    """References have no features of windows."""
 
     @property
     def lacking(self) -> tuple[tuple[str, str], ...]:
@@ -191,20 +186,10 @@ class ReferenceStream:
         graph = row.reference.graph(row.types)
         of = [i for i, v in enumerate(graph.outputs) if v.type.is_float] if mode != "value" else [0]
         problem = row.reference.problem(row.types, of[turn % len(of)])
-        seed = int(np.random.SeedSequence([self.seed, batch, index]).generate_state(1, np.uint64)[0])
-        features = reference_tags(problem, layout) | _tags_of(regime, special)
-        return CheckCase(batch, index, problem, mode, regime, special, layout, seed, features)
-
-
-def _by_turns(entries: Iterable[Iterator[Item]]) -> Iterator[Item]:
-    """One of each, then the next of each, as long as there are any."""
-    left = list(entries)
-    while left:
-        for entry in (*left,):
-            found = list(islice(entry, 1))
-            yield from found
-            if not found:
-                left.remove(entry)
+        features = tags(problem, mode, layout) | _tags_of(regime, special)
+        return CheckCase(
+            batch, index, problem, mode, regime, special, layout, seed_of(self.seed, batch, index), features
+        )
 
 
 def _can_be_met(reference: Reference, number: int) -> bool:

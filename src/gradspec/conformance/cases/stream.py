@@ -19,11 +19,11 @@ import numpy as np
 
 from gradspec.conformance.cases.blocks import BLOCKS
 from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedOperator, clash, specials_of, values_of
-from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, CoverPlan, Planned, plan, random_batch, values_of_case
+from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, LazyList, Planned, plan, random_batch, values_of_case
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.ladder import ladder
-from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.cases.numbers import generator, seed_of
 from gradspec.conformance.cases.recipes import recipes
 from gradspec.conformance.cases.sweep import SWEPT, array_of, problem_of, rows_of, turns
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
@@ -65,11 +65,6 @@ class Stream:
         known: dict[str, frozenset[str]] = {}
         entries = (_offered(entry, self.refusal, known) for entry in self.possible.entries)
         return _with_asked(CaseSpace(tuple(entry for entry in entries if entry is not None), self.possible.asked))
-
-    @property
-    def windows(self) -> Stream:
-        """The stream of cases that have features of windows: itself."""
-        return self
 
     @cached_property
     def _absent(self) -> list[Planned]:
@@ -119,14 +114,14 @@ class Stream:
         return ladder(self.space, self.selection.sizes)
 
     @cached_property
-    def _planned(self) -> CoverPlan:
+    def _planned(self) -> LazyList[Planned]:
         """The batches of the cover, and between them recipes and long axes."""
         if not self.space.entries:
-            return CoverPlan(self._absent)
+            return LazyList(self._absent)
         sweeps = range(SWEEP_EVERY - 1, PLANNED_SWEEPS * SWEEP_EVERY if self._few and self._swept else 0, SWEEP_EVERY)
         swept = [case for number in sweeps for case in self._sweep(number)]
         cover = _with_recipes(plan(self.space, tuple(map(values_of_case, swept))), self._recipes)
-        return CoverPlan(chain(_with_ladder(cover, self._ladder, self._few), self._absent))
+        return LazyList(chain(_with_ladder(cover, self._ladder, self._few), self._absent))
 
     @property
     def _few(self) -> bool:
@@ -148,7 +143,7 @@ class Stream:
                 random = _Batch(self, number, random_batch(self.space, rng), rng)
                 return self._sweep(number) or random.cases()
             place = number - sweep
-        planned = self._planned.batch(place) or self._later(place, rng)
+        planned = self._planned.get(place) or self._later(place, rng)
         return _Batch(self, number, self._early(planned) if place < PLAIN_BATCHES else planned, rng).cases()
 
     def _sweep(self, number: int) -> list[CheckCase]:
@@ -239,7 +234,7 @@ class _Batch:
         if special is not None and any(clash(problem.op, problem.rank, special, name) for name in meant):
             special = None
         features |= {special} if special else frozenset()
-        seed = int(np.random.SeedSequence([self.stream.seed, self.number, index]).generate_state(1, np.uint64)[0])
+        seed = seed_of(self.stream.seed, self.number, index)
         return CheckCase(self.number, index, problem, cell.mode, regime, special, layout, seed, features)
 
     # --- a problem that the target takes

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gradspec.conformance.cases.axes import DrawnAxis, output_count
 from gradspec.conformance.cases.combinations import RankedOperator
 from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.model.parts import Parts
 from gradspec.conformance.model.problem import (
     AVERAGES,
     COLUMNS,
@@ -30,7 +31,6 @@ from gradspec.conformance.model.problem import (
     SLIDING,
     SLIDING_POOLS,
     Problem,
-    Shape,
 )
 
 Row: TypeAlias = dict[str, Any]
@@ -225,27 +225,28 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     if op not in SLIDING:
         return _binned(op, row, _few(counts, prod(lead) * 4**rank), rng)
     axes = _axes(row, rng)
+    (*before, channels), (groups, inner, outer) = lead or (2,), GROUPS[row.get("groups", "one")]
     kernel = tuple(axis.kernel for axis in axes)
-    windows = {
+    axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead)), rng)
+    sizes = tuple(axis.size for axis in axes)
+    given: Row = {"output_size": sizes} if op == "fold" else {}
+    given |= {} if op in CONVOLUTIONS else {"kernel_size": kernel}
+    given |= {
         "stride": tuple(axis.stride for axis in axes),
         "padding": tuple((axis.lo, axis.hi) for axis in axes),
         "dilation": tuple(axis.dilation for axis in axes),
     }
-    if op in CONVOLUTIONS:
-        groups, inner, outer = GROUPS[row["groups"]]
-        axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead)), rng)
-        return _convolution(op, row, axes, {**windows, "groups": groups}, lead)
-    axes = _sized(row, axes, _few(counts, prod(kernel) * prod(lead)), rng)
-    sizes, windows = tuple(axis.size for axis in axes), {"kernel_size": kernel, **windows}
     if op in COLUMNS:
-        *before, channels = lead or (2,)
-        columns = (*before, channels * prod(kernel), prod(axis.outputs for axis in axes))
-        if op == "fold":
-            return Problem(op, rank, (columns,), {"output_size": sizes, **windows})
-        return Problem(op, rank, ((*before, channels, *sizes),), windows)
-    usual: Row = {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
-    usual |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
-    return Problem(op, rank, ((*lead, *sizes),), {**windows, **usual, **OPTIONS[row["option"]]})
+        return Parts(op, "f32", tuple(before), 1, channels, 1, sizes, (), False, given).problem()
+    if op in SLIDING_POOLS:
+        given |= {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
+        given |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
+        return Problem(op, rank, ((*lead, *sizes),), given | OPTIONS[row["option"]])
+    given["groups"] = groups
+    if op == "conv_transpose":  # it writes what a convolution of these windows reads
+        given["output_padding"] = tuple(axis.extra for axis in axes)
+        sizes = tuple(axis.outputs for axis in axes)
+    return Parts(op, "f32", lead, groups, inner, outer, sizes, kernel, row["bias"], given).problem()
 
 
 def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
@@ -304,17 +305,6 @@ def _few(counts: Sequence[int], each: int) -> list[int]:
     while prod(others) * last * each > MOST_LEAVES and prod(others) > 1:
         others = [max(1, n // 2) for n in others]
     return [*others, max(1, min(last, MOST_LEAVES // max(1, each * prod(others))))]
-
-
-def _convolution(op: str, row: Row, axes: Sequence[DrawnAxis], attributes: Row, lead: Shape) -> Problem:
-    groups, inner, outer = GROUPS[row["groups"]]
-    bias = (groups * outer,) if row["bias"] else None
-    sizes, kernel = tuple(axis.size for axis in axes), tuple(axis.kernel for axis in axes)
-    weight = (groups * outer, inner, *kernel)
-    if op == "conv_transpose":  # it writes what a convolution of these windows reads
-        attributes["output_padding"] = tuple(axis.extra for axis in axes)
-        sizes, weight = tuple(axis.outputs for axis in axes), (groups * inner, outer, *kernel)
-    return Problem(op, row["rank"], ((*lead, groups * inner, *sizes), weight, bias), attributes)
 
 
 def _binned(op: str, row: Row, counts: Sequence[int], rng: np.random.Generator) -> Problem:

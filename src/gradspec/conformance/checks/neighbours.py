@@ -45,7 +45,7 @@ def neighbours(call: Call, difference: str) -> Iterator[Call]:
             yield replace(call, layout=what).in_layout()
     elif kind == "variant":
         yield replace(call, variant=what)
-    elif call.problem.signature is not None:
+    elif call.problem.is_reference:
         for resized in neighbouring_sizes(call).get(difference, ()):
             with suppress(ShapeError):
                 yield resized.call(call)
@@ -81,7 +81,7 @@ def reverse(call: Call, difference: str) -> str:
 
 def structural(call: Call) -> list[str]:
     """The differences in attributes and sizes that a call may have."""
-    if call.problem.signature is not None:
+    if call.problem.is_reference:
         return list(neighbouring_sizes(call))
     given = settled(call.problem.op, call.problem.rank, call.problem.attributes)
     sizes = {"output_size"} if call.problem.op == "fold" else set[str]()  # there they are those of the first array
@@ -91,7 +91,7 @@ def structural(call: Call) -> list[str]:
 def others(call: Call, variants: tuple[str, ...] = ()) -> list[str]:
     """The differences in numbers, dtype, layout and way of calling."""
     dtypes = list(FLOATS) if call.problem.dtype in FLOATS else [name for name in DTYPES if name not in FLOATS]
-    if call.problem.signature is not None:  # which is judged in the dtype of its types
+    if call.problem.is_reference:  # which is judged in the dtype of its types
         dtypes = []
     return [
         *(f"numbers of {name}" for name in call.arrays()),

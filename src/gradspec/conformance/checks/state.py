@@ -174,7 +174,7 @@ def _rivals(target: Target, call: Call) -> list[tuple[Call, Outcome]]:
 
 def _larger(target: Target, call: Call) -> Call:
     """The call on more samples, if the target takes as many."""
-    if call.problem.signature is not None:
+    if call.problem.is_reference:
         return call
     parts = Parts.of(call.problem)
     if not parts.lead or prod(call.problem.x_shape) > SMALL:

@@ -18,8 +18,7 @@ from gradspec.backends.tables import PADDING, hits, take
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call
 from gradspec.conformance.oracle import Judgement, Meaning
-from gradspec.conformance.oracle.arrays import lowest, planes_of
-from gradspec.conformance.oracle.meaning import Bools, Floats, Selected, format_of
+from gradspec.conformance.oracle.meaning import Bools, Floats, Selected, format_of, lowest, planes_of
 from gradspec.conformance.oracle.pool import Winners
 from gradspec.spec.window import Window
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.reference_kinks import meets_a_kink
+from gradspec.conformance.cases.reference_numbers import meets_a_kink
 from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
 from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
 from gradspec.conformance.judge.reduced import ARITHMETICS, is_explained_by_flushing, judge_reduced
@@ -70,7 +70,7 @@ class Judge:
             return [_changed(argument_label(str(why), call), variant)]
         except Exception as error:  # whatever the target raises is its own doing
             raised = f"{type(error).__name__}: {error}"
-            is_empty = call.problem.signature is not None and any(array.size == 0 for array in call.named().values())
+            is_empty = call.problem.is_reference and any(array.size == 0 for array in call.named().values())
             if call.layout in UNUSUAL or is_empty:  # those that refuse such arrays say so, and users copy, or ask
                 sort = "empty" if is_empty else call.layout
                 return [Verdict("not_offered", variant=variant, detail=f"of arrays that are {sort}: {raised}")]
@@ -96,7 +96,7 @@ class Judge:
         for bits, verdict in known:
             if same_bits(bits, got):
                 return replace(verdict, variant=call.variant)
-        kind = _Result if call.problem.signature is None else _ReferenceResult
+        kind = _ReferenceResult if call.problem.is_reference else _Result
         result = kind(self.target, call, name, got, "indices" in results, self.allow)
         verdict = result.malformed(self.meanings[name]) or result.judged(self.meanings[name])
         known.append((got.copy(), verdict))
@@ -326,15 +326,15 @@ class _ReferenceResult(_Result):
 
 def rule_of(call: Call, name: str, judgement: Judgement, place: int) -> str:
     """The rule that a wrong result breaks at a flat place."""
-    empty = padding_only(call, name) if call.problem.signature is None else None
+    empty = None if call.problem.is_reference else padding_only(call, name)
     if empty is not None and empty.ravel()[place]:
         return "padding_only"
-    if name == "indices" and call.problem.signature is None:
+    if name == "indices" and not call.problem.is_reference:
         return "indices"
     allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
     if allowed.low is None or not np.isfinite(got):
         return "special"
-    if call.problem.signature is not None:
+    if call.problem.is_reference:
         return f"spec.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
     if call.mode == "second":
         return "second"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradspec.backends.tables import ABSENT, table
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, DTYPES, SLIDING_POOLS, Call, Problem, Shape
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING_POOLS, Problem, Shape
 from gradspec.spec.conv import Form, conv_form, transposed_form
 from gradspec.spec.window import AxisWindow, Regular, Window, adaptive, per_axis, regular, whole
 
@@ -152,21 +152,6 @@ def _columns(op: str, rank: int, shape: Shape, given: Mapping[str, Any]) -> Anat
         return Anatomy(window, lead, channels, sizes, (*lead, channels, *sizes))
     lead, channels = shape[: len(shape) - rank - 1], shape[-1 - rank]
     return Anatomy(window, lead, channels, sizes, (*lead, channels * taps, outputs))
-
-
-def shapes_of(problem: Problem, mode: str) -> dict[str, Shape]:
-    """The shapes of all arrays that a call in a mode has, by the names of `Call.arrays`."""
-    shapes = problem.named_shapes()
-    if mode in ("jvp", "second"):
-        shapes |= {f"d{name}": shapes[name] for name in problem.differentiable}
-    return shapes | ({"g": anatomy(problem).output} if mode in ("vjp", "second") else {})
-
-
-def on_zeros(problem: Problem, mode: str) -> Call:
-    """A call of a problem whose arrays are all zeros; indices are integers."""
-    shapes, own = shapes_of(problem, mode), DTYPES[problem.dtype]
-    zeros = {name: np.zeros(shape, np.int64 if name == "indices" else own) for name, shape in shapes.items()}
-    return Call(problem, mode, (), output=anatomy(problem).output).with_arrays(zeros)
 
 
 def unpooled_windows(problem: Problem) -> list[tuple[int, int]]:

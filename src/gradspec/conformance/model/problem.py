@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -49,8 +50,8 @@ SLIDING = (*SLIDING_POOLS, *CONVOLUTIONS, *COLUMNS)
 
 
 @dataclass(frozen=True)
-class ReferenceSignature:
-    """The inputs and results of a reference: a specification that is given as a graph."""
+class CallSignature:
+    """The inputs and results of an operator, or of a reference: a specification that is given as a graph."""
 
     names: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -73,19 +74,27 @@ class Problem:
     shapes: tuple[Shape | None, ...]
     attributes: Mapping[str, Any]
     dtype: str = "f32"
-    signature: ReferenceSignature | None = None
-    """Of a reference, whose name ``op`` is then; operators of the specification have none."""
+    signature: CallSignature | None = None
+    """Of a reference, whose name ``op`` is then; that of an operator follows from its name."""
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether a graph is the specification, and not an operator with an oracle of its own."""
+        return self.signature is not None
+
+    @property
+    def interface(self) -> CallSignature:
+        """The inputs and results."""
+        return self.signature or _signature_of(self.op, self.dtype)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of all inputs, of which some may be left out."""
-        return INPUTS[self.op] if self.signature is None else self.signature.names
+        return self.interface.names
 
     def dtype_of(self, name: str) -> str:
         """The dtype of an input."""
-        if self.signature is not None:
-            return self.signature.dtypes[self.signature.names.index(name)]
-        return "i64" if name == "indices" else self.dtype
+        return self.interface.dtypes[self.inputs.index(name)]
 
     def named_shapes(self) -> dict[str, Shape]:
         """The shapes of the inputs that are there, by name."""
@@ -101,9 +110,7 @@ class Problem:
 
     def rank_of(self, ndim: int) -> int:
         """How many of the last axes of an array are space: where nothing says so, all but the first."""
-        if self.signature is not None:
-            return max(ndim - 1, 0)
-        return 1 if self.op == "fold" else self.rank  # columns have one axis for all places
+        return 1 if self.op == "fold" else self.rank or max(ndim - 1, 0)  # columns have one axis for all places
 
     @property
     def spatial(self) -> Shape:
@@ -111,7 +118,12 @@ class Problem:
 
     @property
     def lead(self) -> Shape:
-        """The axes of ``x`` before channels and space; for pooling, channels are leading axes like others."""
+        """The axes of ``x`` before channels and space; for pooling, channels are leading axes like others.
+
+        Nothing says which axes of a reference are leading ones: it has none.
+        """
+        if self.is_reference:
+            return ()
         own = 2 if self.op == "fold" else self.rank + (self.op in (*CONVOLUTIONS, "unfold"))
         return self.x_shape[: len(self.x_shape) - own]
 
@@ -123,24 +135,26 @@ class Problem:
     @property
     def differentiable(self) -> tuple[str, ...]:
         """The names of the inputs that are there and have derivatives."""
-        if self.signature is None:
-            return tuple(name for name in self.named_shapes() if name != "indices")
-        return tuple(name for name in self.inputs if self.dtype_of(name) in FLOATS)
+        return tuple(name for name in self.named_shapes() if self.dtype_of(name) in FLOATS)
 
     def results(self, mode: str) -> tuple[str, ...]:
         """The names of what a mode gives.
 
         ``second`` is the VJP of the VJP: the cotangents of its inputs and of its cotangent, given one for each result.
         """
-        if mode == "value" and self.signature is not None:
-            return self.signature.values
         if mode == "value":
-            return ("y", "indices") if self.op in SELECTIONS else ("y",)
+            return self.interface.values
         if mode == "jvp":
             return ("dy",)
         if mode == "vjp":
             return tuple(f"grad_{name}" for name in self.differentiable)
         return (*(f"second_{name}" for name in self.differentiable), "second_g")
+
+
+@lru_cache(maxsize=256)
+def _signature_of(op: str, dtype: str) -> CallSignature:
+    dtypes = tuple("i64" if name == "indices" else dtype for name in INPUTS[op])
+    return CallSignature(INPUTS[op], dtypes, ("y", "indices") if op in SELECTIONS else ("y",))
 
 
 @dataclass(frozen=True)

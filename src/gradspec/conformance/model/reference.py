@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from gc import collect
@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, Problem, ReferenceSignature
+from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, CallSignature, Problem
 from gradspec.graph.graph import Graph
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES as TYPES
@@ -95,7 +96,7 @@ class Reference:
         """All of a call of these types but its numbers."""
         graph = self.graph(types)
         count = len(graph.outputs)
-        signature = ReferenceSignature(
+        signature = CallSignature(
             tuple(v.name.replace(".", "_") for v in graph.inputs),
             tuple(v.dtype.name for v in graph.inputs),
             ("y",) if count == 1 else tuple(f"y{i}" for i in range(count)),
@@ -106,14 +107,11 @@ class Reference:
 
     def types_of(self, problem: Problem) -> Types:
         """The types that a problem was made of."""
-        assert problem.signature is not None
-        pairs = zip(problem.signature.dtypes, problem.shapes, strict=True)
-        return tuple(TensorType(TYPES[dtype], shape or ()) for dtype, shape in pairs)[: self.given]
+        return tuple(array_types(problem, "value").values())[: self.given]
 
     def output(self, problem: Problem) -> TensorType:
         """The type of the result that derivatives are those of."""
-        assert problem.signature is not None
-        return self.graph(self.types_of(problem)).outputs[problem.signature.of].type
+        return self.graph(self.types_of(problem)).outputs[problem.interface.of].type
 
     def modes(self, types: Types) -> tuple[str, ...]:
         """Those that there are: integers have no derivatives."""
@@ -123,15 +121,14 @@ class Reference:
 
     def program(self, problem: Problem, mode: str) -> Graph:
         """The graph of a mode: arrays in the order of `Call.arguments`, results in that of `Problem.results`."""
-        key = self.types_of(problem), problem.signature, mode
+        key = self.types_of(problem), problem.interface, mode
         return self._programs.get_or_make(key, lambda: self._program(problem, mode))
 
     def _program(self, problem: Problem, mode: str) -> Graph:
         graph = self.graph(self.types_of(problem))
         if mode == "value":
             return graph
-        assert problem.signature is not None
-        graph = _giving(graph, (graph.outputs[problem.signature.of],))
+        graph = _giving(graph, (graph.outputs[problem.interface.of],))
         if mode == "jvp":
             return _derivatives(graph.jvp(), 1)
         gradients = _derivatives(graph.vjp(), 1)
@@ -192,18 +189,28 @@ def in_dtype(types: Types, dtype: str) -> Types:
     return tuple(replace(t, dtype=TYPES[dtype]) if t.is_float else t for t in types)
 
 
-def call_of(problem: Problem, mode: str, arrays: dict[str, Array], layout: str = "contiguous") -> Call:
-    """A call of a reference on arrays by name."""
-    output = reference_of(problem).output(problem).shape
-    return Call(problem, mode, (), layout=layout, output=output).with_arrays(arrays)
+def output_type(problem: Problem) -> TensorType:
+    """The type of the result that derivatives are those of."""
+    if problem.is_reference:
+        return reference_of(problem).output(problem)
+    return TensorType(TYPES[problem.dtype], anatomy(problem).output)
 
 
 def array_types(problem: Problem, mode: str) -> dict[str, TensorType]:
     """The types of all arrays of a call, by the names of `Call.arrays`."""
-    assert problem.signature is not None
-    pairs = zip(problem.signature.dtypes, problem.shapes, strict=True)
-    types = [TensorType(TYPES[dtype], shape or ()) for dtype, shape in pairs]
-    found = dict(zip(problem.inputs, types, strict=True))
+    shapes = problem.named_shapes()
+    types = {name: TensorType(TYPES[problem.dtype_of(name)], shape) for name, shape in shapes.items()}
     if mode in ("jvp", "second"):
-        found |= {f"d{name}": found[name] for name in problem.differentiable}
-    return found | ({"g": reference_of(problem).output(problem)} if mode in ("vjp", "second") else {})
+        types |= {f"d{name}": types[name] for name in problem.differentiable}
+    return types | ({"g": output_type(problem)} if mode in ("vjp", "second") else {})
+
+
+def call_of(problem: Problem, mode: str, arrays: Mapping[str, Array], layout: str = "contiguous") -> Call:
+    """A call on arrays by name."""
+    return Call(problem, mode, (), layout=layout, output=output_type(problem).shape).with_arrays(arrays)
+
+
+def on_zeros(problem: Problem, mode: str) -> Call:
+    """A call of a problem whose arrays are all zeros."""
+    types = array_types(problem, mode)
+    return call_of(problem, mode, {name: np.zeros(t.shape, t.dtype.numpy) for name, t in types.items()})

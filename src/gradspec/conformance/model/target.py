@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any, Self, TypeAlias
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
 from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
@@ -67,8 +68,6 @@ class Target(ABC):
     """Whether it may be called from several threads at once."""
     compiles: bool = False
     """Whether every problem is compiled when it is first met: its neighbours are not tried then."""
-    has_windows: bool = True
-    """Whether it has operators of the specification, beside what it is judged by references."""
     domain: KernelDomain = EVERYTHING
     """What it is made for, and so judged in."""
     is_own: bool = False
@@ -82,6 +81,14 @@ class Target(ABC):
     def references(self) -> Sequence[Reference]:
         """What it is judged by beside the specification of its operators."""
         return ()
+
+    def of_windows(self, selection: Selection) -> Selection | None:
+        """What of a selection is about its operators of the specification."""
+        return selection.of_windows
+
+    def of_references(self, selection: Selection) -> Selection | None:
+        """What of a selection is about its references."""
+        return selection.of_references if self.references else None
 
     def declaring(self, **declarations: Any) -> Self:
         """The same target, with declarations beside its own; None and empty ones say nothing."""

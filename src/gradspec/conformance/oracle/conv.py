@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from gradspec.backends.tables import readers, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.arrays import float_array, has_exact_products, lead_of, leaf_sums, planes_of
-from gradspec.conformance.oracle.meaning import Floats, Ints
+from gradspec.conformance.oracle.meaning import Floats, Ints, float_array, has_exact_products, lead_of, planes_of
 from gradspec.conformance.oracle.mixing import (
     TRANSFORMS,
     Near,
@@ -26,7 +25,7 @@ from gradspec.conformance.oracle.mixing import (
     transforms,
 )
 from gradspec.conformance.oracle.parts import SumsOfParts
-from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, Mixture, ProductChunk, SumMeaning, slices
+from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, Mixture, ProductChunk, SumMeaning, leaf_sums, slices
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 from gradspec.spec.tensor import require_shape
 from gradspec.spec.window import Regular

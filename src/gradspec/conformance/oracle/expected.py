@@ -11,8 +11,7 @@ from gradspec.conformance.model.attributes import spelled
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import CONVOLUTIONS, INPUTS, SELECTIONS, Array, Call
 from gradspec.conformance.oracle import Meaning, meaning
-from gradspec.conformance.oracle.arrays import comparable_array
-from gradspec.conformance.oracle.meaning import Selected
+from gradspec.conformance.oracle.meaning import Selected, comparable_array
 from gradspec.conformance.oracle.pool import Winners
 from gradspec.conformance.oracle.reference import meanings
 
@@ -29,7 +28,7 @@ def expected(call: Call) -> Meanings:
     >>> y.rounded("f32").tolist(), indices.rounded("f64").tolist()
     ([5.0, 7.0], [1.0, 2.0])
     """
-    return meanings(call) if call.problem.signature is not None else _MODES[call.mode](call)
+    return meanings(call) if call.problem.is_reference else _MODES[call.mode](call)
 
 
 def _value(call: Call) -> Meanings:

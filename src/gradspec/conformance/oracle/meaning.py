@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,6 +52,39 @@ def round_array(x: Floats, format: Format) -> Floats:
     rounded = np.copysign(np.ldexp(np.rint(np.ldexp(safe, -exponent)), exponent), x)
     rounded = np.where(np.abs(rounded) <= float(format.largest), rounded, np.copysign(np.inf, x))
     return np.where(finite, rounded, x)
+
+
+def float_array(data: Any) -> NDArray[Any]:
+    array = np.asarray(data)
+    if array.dtype.name not in FORMAT_NAMES:
+        raise DTypeError(f"an array of {array.dtype} is not judged here; use one of {', '.join(FORMAT_NAMES)}")
+    return array
+
+
+def comparable_array(data: Any) -> NDArray[Any]:
+    """Floats, or integers, which have an order and nothing to round."""
+    array = np.asarray(data)
+    return array if array.dtype.kind in "iu" else float_array(array)
+
+
+def planes_of(array: NDArray[Any], rank: int) -> NDArray[Any]:
+    """``[plane, position]``: in float64, or in int64, where float64 would merge large integers."""
+    wide = array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
+    return wide.reshape(prod(lead_of(array, rank)), prod(array.shape[array.ndim - rank :]))
+
+
+def lowest(dtype: np.dtype[Any]) -> float | int:
+    """What no number is less than."""
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
+def has_exact_products(*arrays: NDArray[Any]) -> bool:
+    """Whether products of these arrays' numbers are exact in float64."""
+    return all(array.dtype != np.float64 for array in arrays)
+
+
+def lead_of(array: NDArray[Any], rank: int) -> tuple[int, ...]:
+    return array.shape[: array.ndim - rank]
 
 
 @dataclass(frozen=True)

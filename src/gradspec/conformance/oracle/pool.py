@@ -11,9 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.tables import ABSENT, hits, table, take
-from gradspec.conformance.oracle.arrays import comparable_array, float_array, lead_of, leaf_sums, lowest, planes_of
-from gradspec.conformance.oracle.meaning import Bools, Floats, Ints, Meaning, Selected
+from gradspec.conformance.oracle.meaning import (
+    Bools,
+    Floats,
+    Ints,
+    Meaning,
+    Selected,
+    comparable_array,
+    float_array,
+    lead_of,
+    lowest,
+    planes_of,
+)
 from gradspec.conformance.oracle.mixing import averages
+from gradspec.conformance.oracle.sums import leaf_sums
 from gradspec.spec.pool import bins, divisor_rule, everything, require_ties, sliding
 from gradspec.spec.tensor import Tensor, require_shape
 from gradspec.spec.window import Window

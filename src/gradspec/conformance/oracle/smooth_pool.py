@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from gradspec import spec
 from gradspec.backends.tables import ABSENT, hits, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.arrays import lead_of, planes_of
-from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Meaning
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Meaning, lead_of, planes_of
 from gradspec.conformance.oracle.pool import pooled, sliding_window
 from gradspec.conformance.oracle.tolerance import Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working

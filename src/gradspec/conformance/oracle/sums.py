@@ -21,9 +21,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from flint import fmpq, fmpz_mat
+from numpy.typing import NDArray
 
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, round_array
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, has_exact_products, round_array
 from gradspec.conformance.oracle.tolerance import Facts, Permitted, error_bound, permitted, power
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format, format_named
@@ -117,18 +118,9 @@ class Estimates:
 
     def within(self, mixture: Mixture) -> Estimates:
         """The same values, as an algorithm computes them that mixes more into them."""
-        return Estimates(
-            value=self.value,
-            rest=self.rest,
-            error=self.error,
-            mass=mixture.mass,
-            reach=mixture.reach,
-            leaves=mixture.roundings,
-            products=mixture.underflows,
-            grain=mixture.grain,
-            specials=self.specials._replace(spread=mixture.wild),
-            mixture=mixture,
-        )
+        mass, reach, leaves, products, grain, wild = mixture
+        specials = self.specials._replace(spread=wild)
+        return Estimates(self.value, self.rest, self.error, mass, reach, leaves, products, grain, specials, mixture)
 
     @cached_property
     def special(self) -> Bools:
@@ -565,17 +557,9 @@ class ProductChunk(Chunk):
             mass = np.abs(rows) @ np.abs(columns) + np.abs(added)
             value, rest, error = self._valued(rows, columns, added, leaves, mass)
         least = least_sums(lowest_bits(rows), lowest_bits(columns), products > 0)
-        return Estimates(
-            value=value.ravel(),
-            rest=rest.ravel(),
-            error=error.ravel(),
-            mass=mass.ravel(),
-            reach=mass.ravel(),
-            leaves=leaves.ravel(),
-            products=products.ravel(),
-            grain=np.minimum(lowest_bits(added), least).ravel(),
-            specials=self._specials(),
-        )
+        grain = np.minimum(lowest_bits(added), least)
+        parts: list[Any] = [p.ravel() for p in (value, rest, error, mass, mass, leaves, products, grain)]
+        return Estimates(*[*parts, self._specials()])
 
     def _valued(
         self, rows: Floats, columns: Floats, added: Floats, leaves: Ints, mass: Floats
@@ -701,17 +685,9 @@ class LeafChunk(Chunk):
             count = (finite != 0).sum(axis=1)
             value, rest, error = self._valued(finite, quotients, count, mass)
             reach = np.maximum(np.abs(finite).sum(axis=1), mass)
-        return Estimates(
-            value=value,
-            rest=rest,
-            error=error,
-            mass=mass,
-            reach=reach,
-            leaves=count,
-            products=np.zeros_like(count),
-            grain=self._grain(finite),
-            specials=self._specials(),
-        )
+        grain, products = quotient_grains(lowest_bits(finite), self.few), np.zeros_like(count)
+        least = np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
+        return Estimates(value, rest, error, mass, reach, count, products, least, self._specials())
 
     def _valued(self, finite: Floats, quotients: Floats, count: Ints, mass: Floats) -> tuple[Floats, Floats, Floats]:
         if self.narrow:
@@ -731,10 +707,6 @@ class LeafChunk(Chunk):
     def divides_by_rounded(self, format: Format) -> Bools:
         inexact = (round_array(self.few, format) != self.few) | (np.abs(self.few) > 2.0**format.precision)
         return np.broadcast_to(inexact.any(axis=1), len(self.leaves))
-
-    def _grain(self, finite: Floats) -> Ints:
-        grain = quotient_grains(lowest_bits(finite), self.few)
-        return np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
 
     def different(self, chosen: Ints, got: Floats) -> tuple[Ints, Ints]:
         """A pooling's cotangent makes many sums alike."""
@@ -767,3 +739,16 @@ def _once(numbers: Floats) -> Floats:
 def _side(raw: list[fmpq], divided: list[fmpq], sign: int) -> fmpq:
     """The leaves of one sign added up, before or after division, whichever reaches further."""
     return max(sum((sign * v for v in leaves if sign * v > 0), fmpq(0)) for leaves in (raw, divided))
+
+
+def leaf_sums(
+    shape: tuple[int, ...],
+    leaves: Floats,
+    divisors: Floats | None,
+    of: NDArray[Any],
+    mixed: Mixes = lambda arithmetic: None,
+) -> SumMeaning:
+    """Sums of numbers of an array, each divided if there are divisors."""
+    flat = leaves.reshape(int(np.prod(shape)), leaves.shape[-1])
+    over = None if divisors is None else np.broadcast_to(divisors, leaves.shape).reshape(flat.shape)
+    return SumMeaning(shape, lambda: [LeafChunk(flat, over, has_exact_products(of))], mixed)

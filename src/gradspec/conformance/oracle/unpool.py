@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gradspec import spec
 from gradspec.backends.tables import hits, table, take
-from gradspec.conformance.oracle.arrays import comparable_array, lead_of, leaf_sums, planes_of
-from gradspec.conformance.oracle.meaning import Meaning, Selected
+from gradspec.conformance.oracle.meaning import Meaning, Selected, comparable_array, lead_of, planes_of
+from gradspec.conformance.oracle.sums import leaf_sums
 from gradspec.spec.tensor import require_shape
 from gradspec.spec.window import regular, spatial_rank, spatial_sizes
 

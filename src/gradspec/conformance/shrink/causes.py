@@ -101,7 +101,7 @@ def _first_values(failures: list[Failure]) -> Iterable[Failure]:
     """Without wrong derivatives of references whose values are wrong: they are those of another function."""
 
     def is_number(failure: Failure) -> bool:
-        own = failure.call.problem.signature is not None and failure.verdict.kind == "defect"
+        own = failure.call.problem.is_reference and failure.verdict.kind == "defect"
         return own and failure.verdict.rule in NUMERIC
 
     wrong = {f.call.problem.op for f in failures if is_number(f) and f.call.mode == "value"}
@@ -173,7 +173,7 @@ def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Findin
     if shrunk.verdict.rule == "input_changed":  # which the reproducer prints, too
         told["programs"] = {}
     is_defect = shrunk.verdict.kind == "defect" and shrunk.verdict.rule in NUMERIC
-    if shrunk.call.problem.signature is not None and is_defect:
+    if shrunk.call.problem.is_reference and is_defect:
         alike = [f for f in group if f.judged_call.problem.dtype == shrunk.judged_call.problem.dtype]
         told["suspicion"] = suspicion(target, [shrunk, *alike])
     found = Finding.about(shrunk, **told, count=len(group))

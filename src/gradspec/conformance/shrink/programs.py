@@ -171,6 +171,5 @@ def _assigned(name: str, block: Sequence[str], in_place: bool) -> Iterator[str]:
 
 
 def _silent(body: Sequence[str]) -> list[str]:
-    """Without what is printed, where that is one line."""
-    *before, last = body
-    return [*before, last.removeprefix("print(")[:-1] if last.startswith("print(") and not before else last]
+    """Without what is printed."""
+    return [re.sub(r'^( *)print\(\*?(.*?)(?:, sep="\\n")?\)$', r"\1\2", line) for line in body]

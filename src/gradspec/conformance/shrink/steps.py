@@ -86,7 +86,7 @@ def steps(call: Call, place: Shape | None, domain: KernelDomain = EVERYTHING) ->
 
     Steps may lead out of a domain, but they include those to sizes that it has: to the next multiple, say.
     """
-    if call.problem.signature is not None:
+    if call.problem.is_reference:
         yield from _smaller_sizes(call)
         return
     parts = Parts.of(call.problem)

@@ -10,6 +10,9 @@ from typing import Any
 from gradspec.conformance.model.device import OverrunError
 from gradspec.conformance.model.problem import Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
+from gradspec.graph.lru import LRUCache
+
+MOST_FUNCTIONS = 64
 
 
 class ArrayTarget(Target):
@@ -49,12 +52,13 @@ class ArrayTarget(Target):
             return [answer for call in calls for answer in self._made([call])]
         return answers
 
-    def written(self, call: Call, outs: Results, write: Callable[[Call, Mapping[str, Any]], object]) -> None:
-        """Have a call write into given arrays, which ``write`` is given where kernels find them."""
+    def written(self, call: Call, outs: Results, write: Callable[[Call, Any], object]) -> None:
+        """Have a call write into given arrays: ``write`` is given them, or the only one, where kernels find them."""
         memory, staged = self.device.memory(self.library), self.staged(call)
         with self.settings(), self.device.told():
             cargo = memory.put([staged.arrays(), outs], self.device.fill)
-            write(staged.with_arrays(cargo.calls[0]), cargo.calls[1])
+            parts = tuple(cargo.calls[1][name] for name in call.problem.results(call.mode) if name in outs)
+            write(staged.with_arrays(cargo.calls[0]), parts[0] if len(parts) == 1 else parts)
             memory.synchronise()
             cargo.require_whole(outs)
             (found,) = memory.get([cargo.calls[1]])
@@ -83,6 +87,26 @@ class ArrayTarget(Target):
         fetched = iter(memory.get([results for results in given if not isinstance(results, NotOfferedError)]))
         computed = iter([part if isinstance(part, NotOfferedError) else next(fetched) for part in given])
         return [call if isinstance(call, NotOfferedError) else next(computed) for call in staged]
+
+
+class LibraryTarget(ArrayTarget):
+    """A library whose users write a call as an expression, which is run and printed."""
+
+    def __init__(self) -> None:
+        self._functions = LRUCache[Callable[..., Any]](MOST_FUNCTIONS)
+
+    @abstractmethod
+    def expression(self, call: Call) -> str:
+        """What gives the value, in terms of the inputs' names."""
+
+    @abstractmethod
+    def made_function(self, call: Call) -> Callable[..., Any]:
+        """The function of a call's arrays that gives all results of its mode."""
+
+    def function(self, call: Call) -> Callable[..., Any]:
+        """The same, made once for a problem, and kept while it is used."""
+        key = repr((call.problem, call.mode, call.variant))
+        return self._functions.get_or_make(key, lambda: self.made_function(call))
 
 
 def _or_refused(function: Any, call: Call) -> Any:

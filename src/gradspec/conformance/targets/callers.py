@@ -56,9 +56,8 @@ class Caller:
 
     @staticmethod
     def of_problem(array: str, mode: str, problem: Problem) -> Caller:
-        assert problem.signature is not None
-        floats = tuple(i for i, dtype in enumerate(problem.signature.dtypes) if dtype in FLOATS)
-        several = problem.signature.of if len(problem.signature.values) > 1 else None
+        floats = tuple(i for i, dtype in enumerate(problem.interface.dtypes) if dtype in FLOATS)
+        several = problem.interface.of if len(problem.interface.values) > 1 else None
         return Caller(array, mode, len(problem.inputs), floats, several)
 
     @property
@@ -181,14 +180,14 @@ def named_results(call: Call, given: Any) -> dict[str, Any]:
     return {name: part for name, part in zip(names, parts, strict=True) if part is not None}
 
 
-def program(call: Call, array: str, definitions: Sequence[str], wrapper: str = "{}", device: Device = HOST) -> str:
-    """A program that calls ``kernel``, which the definitions make, in a mode; ``wrapper`` stands around it."""
+def program(call: Call, array: str, definitions: Sequence[str], device: Device = HOST) -> str:
+    """A program that calls ``kernel``, which the definitions make, in a mode."""
     caller = Caller.of_problem(array, call.mode, call.problem)
     moved = [f"d{name}" for name in call.problem.differentiable] if call.directions else []
     names = [*call.named(), *["g"] * (call.cotangent is not None), *moved]
     dtypes = {name: call.problem.dtype if name not in call.named() else call.problem.dtype_of(name) for name in names}
     given = ", ".join(entered(array, name, dtypes[name], device) for name in names)
-    shown = f"{wrapper.format(caller.name)}({given})"
+    shown = f"{caller.name}({given})"
     if (array, call.problem.dtype) == ("torch", "bf16"):  # which NumPy has no name for
         is_one = call.mode == "jvp" or (len(call.problem.results(call.mode)) == 1 and call.mode == "value")
         shown = f"{shown}.float()" if is_one else f"tuple(part.float() for part in {shown})"

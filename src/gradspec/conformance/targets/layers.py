@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from threading import Lock
 from types import SimpleNamespace
@@ -12,11 +11,8 @@ from typing import Any
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import FLOATS, Call, Problem
 from gradspec.conformance.model.reference import Reference
-from gradspec.conformance.model.target import NotOfferedError
-from gradspec.conformance.targets.arrays import ArrayTarget
-from gradspec.conformance.targets.callers import Caller, modules_of, named_results, program
-from gradspec.conformance.targets.program import function_of, scope_of
-from gradspec.graph.lru import LRUCache
+from gradspec.conformance.targets.arrays import LibraryTarget
+from gradspec.conformance.targets.program import function_of
 from gradspec.graph.types import TensorType, f32, i64
 from gradspec.interop import compose
 from gradspec.ops import curves, linear, loss, pointwise, reduce, resize, shape
@@ -24,7 +20,6 @@ from gradspec.transforms.trace import trace
 
 DTYPES = ("f32", "f16", "bf16", "f64")
 """Those that layers are judged in."""
-MOST_FUNCTIONS = 64
 ROOMS = (linear, reduce, loss, pointwise, resize, shape, curves)
 NAMES = (
     "matmul linear batch_norm softmax log_softmax mean sum cumsum cross_entropy resize reshape "
@@ -122,8 +117,8 @@ def declared_for(problem: Problem, arithmetics: Mapping[str, Mapping[str, Any]])
     return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **arithmetics.get(name_of(problem), {}))
 
 
-class WithLayers(ArrayTarget):
-    """A target that has layers beside windows: an expression of its own API for each, which is run and printed."""
+class WithLayers(LibraryTarget):
+    """A target that has layers beside windows."""
 
     expressions: Mapping[str, str]
     refused: Sequence[tuple[Callable[[Problem, str], bool], str]] = ()
@@ -134,66 +129,23 @@ class WithLayers(ArrayTarget):
     def __init__(self) -> None:
         super().__init__()
         references()
-        self._functions = LRUCache[Any](MOST_FUNCTIONS)
-
-    def wrappers(self, mode: str) -> tuple[str, str]:
-        """What is put around the kernel, and around the function of a mode that calls it."""
-        return "{}", "{}"
 
     @property
     def references(self) -> Sequence[Reference]:
         return tuple(references().values())
 
+    def expression(self, call: Call) -> str:
+        return self.expressions.get(call.problem.op) or super().expression(call)  # type: ignore[safe-super]
+
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        if problem.signature is None:
+        if not problem.is_reference:
             return super().refusal(problem, mode)  # type: ignore[safe-super]
         if problem.op not in self.expressions:
             return f"{self.name} has no function for {problem.op}"
         return next((why for asked, why in self.refused if asked(problem, mode)), None)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        return super().variants(problem, mode) if problem.signature is None else ()
+        return () if problem.is_reference else super().variants(problem, mode)
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        if problem.signature is None:
-            return super().arithmetic(problem)
         return declared_for(problem, self.arithmetics)
-
-    def staged(self, call: Call) -> Call:
-        return super().staged(call) if call.problem.signature is None else _forward(call)
-
-    def compute(self, call: Call) -> Mapping[str, Any]:
-        if call.problem.signature is None:
-            return super().compute(call)  # type: ignore[safe-super]
-        key = (call.problem, call.mode) if self.compiles else (call.problem.op, call.problem.signature, call.mode)
-        function = self._functions.get_or_make(repr(key), lambda: self._function(call))
-        try:
-            return named_results(call, function(*call.arguments()))
-        except RuntimeError as why:  # of which NotImplementedError is one
-            if isinstance(why, NotImplementedError) or "is not implemented" in str(why):
-                raise NotOfferedError(str(why).partition("\n")[0]) from why
-            raise
-
-    def _function(self, call: Call) -> Any:
-        caller, modules = Caller.of_problem(self.array, call.mode, call.problem), modules_of(self.array)
-        scope = scope_of([self._kernel(call), *caller.lines], modules)
-        return scope_of([f"run = {self.wrappers(call.mode)[1].format(caller.name)}"], scope)["run"]
-
-    def _kernel(self, call: Call) -> str:
-        function = f"lambda {', '.join(call.problem.inputs)}: {self.expressions[call.problem.op]}"
-        return f"kernel = {self.wrappers(call.mode)[0].format(function)}"
-
-    def reproducer(self, call: Call) -> str:
-        if call.problem.signature is None:
-            return super().reproducer(call)  # type: ignore[safe-super]
-        definitions = [*self.preamble(call), self._kernel(call)]
-        return program(_forward(call), self.array, definitions, self.wrappers(call.mode)[1], self.device)
-
-    def preamble(self, call: Call) -> list[str]:
-        """Lines that a program needs first."""
-        return []
-
-
-def _forward(call: Call) -> Call:
-    """Without negative strides, which libraries other than NumPy do not have."""
-    return replace(call, layout="contiguous").in_layout() if call.layout == "reversed" else call

@@ -21,7 +21,7 @@ from gradspec.conformance.cases.numbers import Numbers, generator
 from gradspec.conformance.model.attributes import is_usual, known
 from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.parts import Parts
-from gradspec.conformance.model.problem import CONVOLUTIONS, Array, Problem, ReferenceSignature, Shape
+from gradspec.conformance.model.problem import CONVOLUTIONS, Array, CallSignature, Problem, Shape
 from gradspec.conformance.shrink.steps import simpler_parts, smaller
 from gradspec.spec.errors import ShapeError
 
@@ -36,7 +36,7 @@ FEATURES = (
     *("count_exclude_pad", "divisor_override", "grouped", "depthwise", "output_padding", "one_cell_axis"),
 )
 MOST_CELLS, MOST_TERMS, TRIES = 48, 1500, 24
-RELU, LINEAR = (ReferenceSignature(names, ("f32",) * len(names)) for names in (("x",), ("x", "weight", "bias")))
+RELU, LINEAR = (CallSignature(names, ("f32",) * len(names)) for names in (("x",), ("x", "weight", "bias")))
 """The layers of a chain that are not operators of the judge."""
 
 Ends = tuple[Array, Array]

@@ -10,7 +10,7 @@ import numpy as np
 
 from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem
 from gradspec.conformance.model.target import ExpectedError, NotOfferedError
-from gradspec.conformance.targets.arrays import ArrayTarget
+from gradspec.conformance.targets.arrays import LibraryTarget
 from gradspec.conformance.targets.jax.expected_errors import IMPORTS, ROWS
 from gradspec.conformance.targets.jax.functions import (
     CHANNELS_LAST,
@@ -25,13 +25,11 @@ from gradspec.conformance.targets.jax.functions import (
 from gradspec.conformance.targets.jax.layers import ARITHMETICS, EXPRESSIONS, REFUSED
 from gradspec.conformance.targets.layers import WithLayers
 from gradspec.conformance.targets.program import as_tuple, assignments, evaluated, imports, scope_of
-from gradspec.graph.lru import LRUCache
 
-MOST_FUNCTIONS = 32
 DOCS = "https://docs.jax.dev/en/latest"
 
 
-class JaxWindows(ArrayTarget):
+class JaxWindows(LibraryTarget):
     """``jax.jit`` of each call. Compiled functions are kept for the problems used last.
 
     Reductions of whole planes also run ``eager``: their derivatives are several operations, which jit fuses.
@@ -40,9 +38,6 @@ class JaxWindows(ArrayTarget):
     name, array = "jax", "jax"
     compiles = True
     packages = ("jax", "jaxlib")
-
-    def __init__(self) -> None:
-        self._compiled = LRUCache[Callable[..., Any]](MOST_FUNCTIONS)
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         return undocumented(problem, mode)
@@ -69,15 +64,21 @@ class JaxWindows(ArrayTarget):
 
     def compute(self, call: Call) -> Mapping[str, Any]:
         try:
-            key = (repr(call.problem), call.mode, call.variant)
-            found = as_tuple(self._compiled.get_or_make(key, lambda: compiled(call))(*call.arguments()))
+            found = as_tuple(self.function(call)(*call.arguments()))
         except NotImplementedError as error:
             raise NotOfferedError(str(error)) from error
         names = [name for name in call.problem.results(call.mode) if name != "indices"]
         return dict(zip(names, found, strict=True))
 
+    def expression(self, call: Call) -> str:
+        return function(call.problem, call.variant)
+
+    def made_function(self, call: Call) -> Callable[..., Any]:
+        lines, name = function_lines(call, self.expression(call))
+        return evaluated(name, scope_of(lines, modules()))  # type: ignore[no-any-return]
+
     def reproducer(self, call: Call) -> str:
-        return program(call)
+        return program(call, *function_lines(call, self.expression(call)))
 
     def conventions(self) -> frozenset[str]:
         """A window is folded from an initial value, which is the maximum of no cells; their mean is 0 / 0."""
@@ -108,19 +109,6 @@ class JaxTarget(WithLayers, JaxWindows):
 
     expressions, refused, arithmetics = EXPRESSIONS, REFUSED, ARITHMETICS
 
-    def wrappers(self, mode: str) -> tuple[str, str]:
-        return "{}", "jax.jit({})"
-
-    def preamble(self, call: Call) -> list[str]:
-        is_wide = not {"f64", "i64"}.isdisjoint(map(call.problem.dtype_of, call.problem.inputs))
-        return ['jax.config.update("jax_enable_x64", True)'] if is_wide else []
-
-
-def compiled(call: Call) -> Callable[..., Any]:
-    """The function of a call's arrays, in the order of `Call.arguments`."""
-    lines, name = function_lines(call)
-    return evaluated(name, scope_of(lines, modules()))  # type: ignore[no-any-return]
-
 
 def require_finite(call: Call) -> None:
     """Patches are documented to come from a convolution: what is not finite meets the zeros of its kernel."""
@@ -136,9 +124,9 @@ def over_samples(call: Call) -> tuple[int | None, ...]:
 # --- the reproducer ---------------------------------------------------------------------------------------------------
 
 
-def program(call: Call) -> str:
-    """The call as a user of JAX writes it."""
-    lines, name = function_lines(call)
+def program(call: Call, lines: Sequence[str], name: str) -> str:
+    """The call as a user of JAX writes it: the lines define the function of this name."""
+    is_wide = not {"f64", "i64"}.isdisjoint(map(call.problem.dtype_of, call.problem.inputs))
     moved = [f"d{name}" for name, _ in zip(call.problem.differentiable, call.directions, strict=False)]
     results = f"{name}({', '.join([*call.named(), *(['g'] if call.cotangent is not None else []), *moved])})"
     cells = "astype(np.float64).tolist()" if call.problem.dtype == "bf16" else "tolist()"
@@ -146,23 +134,27 @@ def program(call: Call) -> str:
     text = [
         *imports(call, "import jax", "import jax.numpy as jnp", "from jax import lax"),
         "",
-        *(['jax.config.update("jax_enable_x64", True)'] if call.problem.dtype in ("f64", "i64") else []),
-        *assignments(call),
+        *(['jax.config.update("jax_enable_x64", True)'] if is_wide else []),
         *lines,
+        *assignments(call),
         *(each if call.mode in ("vjp", "second") else [f"print({results}.{cells})"]),
     ]
     return "\n".join(text)
 
 
-def function_lines(call: Call) -> tuple[list[str], str]:
-    """What is defined, and the function of a call's arrays: jitted but for the eager variant."""
-    inputs, moved = ", ".join(call.named()), ", ".join(f"d{name}" for name in call.named())
+def function_lines(call: Call, body: str) -> tuple[list[str], str]:
+    """What is defined, and the function of a call's arrays, jitted but for the eager variant; ``body`` is the value."""
+    names, floats = [*call.named()], call.problem.differentiable
+    inputs, at, moved = (", ".join(some) for some in (names, floats, [f"d{name}" for name in floats]))
+    value, pulled = "f", "vjp"
+    if at != inputs:  # derivatives are those by some of the inputs
+        value, pulled = f"lambda {at}: f({inputs})", f"lambda {at}, g: vjp({inputs}, g)"
     start, end = ("", "") if call.variant == EAGER else ("jax.jit(", ")")
-    lines = [f"f = lambda {inputs}: {function(call.problem, call.variant)}"]
+    lines = [f"f = lambda {inputs}: {body}"]
     lines += [f"f = jax.vmap(f, in_axes={over_samples(call)})"] if call.variant == VMAP else []
-    vjp = f"vjp = lambda {inputs}, g: jax.vjp(f, {inputs})[1](g)"
-    jvp = f"jvp = {start}lambda {inputs}, {moved}: jax.jvp(f, ({inputs},), ({moved},))[1]{end}"
-    second = f"second = {start}lambda {inputs}, g, {moved}: jax.vjp(vjp, {inputs}, g)[1](({moved},)){end}"
+    vjp = f"vjp = lambda {inputs}, g: jax.vjp({value}, {at})[1](g)"
+    jvp = f"jvp = {start}lambda {inputs}, {moved}: jax.jvp({value}, ({at},), ({moved},))[1]{end}"
+    second = f"second = {start}lambda {inputs}, g, {moved}: jax.vjp({pulled}, {at}, g)[1](({moved},)){end}"
     more, name = {
         "value": ([], f"{start}f{end}"),
         "jvp": ([jvp], "jvp"),

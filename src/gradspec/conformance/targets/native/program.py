@@ -64,7 +64,7 @@ def definitions(call: Call) -> list[str]:
 
 
 def _function(call: Call) -> str:
-    if call.problem.signature is not None:
+    if call.problem.op in LAYERS:
         return LAYERS[call.problem.op].expression
     indices = {"return_indices": True} if wants_indices(call) else {}
     return applied(f"gs.{call.problem.op}", *map(Code, call.named()), **spelled(call.problem), **indices)

@@ -135,6 +135,6 @@ def other_kernels(problem: Problem, mode: str) -> tuple[str, ...]:
 
 def ways_to(problem: Problem) -> tuple[str, ...]:
     """Variants that come to the same numbers by other ways: without a plan of one's own, into given arrays, …"""
-    count = samples(problem) if problem.signature is None else None
+    count = samples(problem)
     batches = () if count is None else ("batched", "one_by_one") if 0 < count <= FEW_SAMPLES else ("batched",)
     return ("eager", "out", "numpy", *batches)

@@ -37,7 +37,7 @@ def node_of(problem: Problem, with_indices: bool = True) -> JudgedNode:
     >>> node_of(Problem("max_pool", 1, ((1, 1, 5),), {"kernel_size": (2,), "padding": ((1, 0),)})).attributes
     {'kernel_shape': [2], 'strides': [2], 'pads': [1, 0]}
     """
-    if problem.signature is not None:
+    if problem.op in LAYERS:
         return LAYERS[problem.op]
     sizes: dict[str, tuple[int, ...]] = {}
     if problem.op == "max_unpool":
@@ -107,7 +107,7 @@ def undocumented(problem: Problem, mode: str) -> Iterator[str]:
     op, given = problem.op, problem.attributes
     if mode != "value":
         yield "ONNX operators have values only"
-    if op not in (KINDS if problem.signature is None else LAYERS):
+    if op not in (*KINDS, *LAYERS):
         yield f"ONNX has no operator for {op}"
     if reason := layers.undocumented(op, problem.dtype) if op in LAYERS else None:
         yield reason
@@ -199,7 +199,7 @@ def _starts(indices: Array, cells: int, rank: int) -> Array:
 
 def has_samples(problem: Problem) -> bool:
     """Whether there are samples to call one by one. MaxUnpool is told their number in its output_shape."""
-    return problem.signature is None and problem.op != "max_unpool" and problem.lead[0] > 1
+    return problem.op != "max_unpool" and problem.lead[:1] > (1,)
 
 
 def one_by_one(call: Call, run: Callable[[Call], Results]) -> Results:
@@ -239,8 +239,7 @@ def model_lines(call: Call, node: JudgedNode, weights: Iterable[str]) -> list[st
     settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
     initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
     inputs = (_info(name, problem, _shape_text(name, call)) for name in names if name not in kept)
-    rank = 2 + problem.rank if problem.signature is None else len(call.output)
-    outputs = (_info(name, problem, f"[None] * {rank}") for name in node.outputs)
+    outputs = (_info(name, problem, f"[None] * {len(call.output) or 2 + problem.rank}") for name in node.outputs)
     taken = [*names, *[""] * node.unused, *node.sizes]
     return [
         *(f"{name} = {_numbers(n)}" for name, n in node.sizes.items()),
@@ -248,7 +247,7 @@ def model_lines(call: Call, node: JudgedNode, weights: Iterable[str]) -> list[st
         f"inputs = [{', '.join(inputs)}]",
         f"outputs = [{', '.join(outputs)}]",
         f'graph = helper.make_graph([node], "call", inputs, outputs, [{initializers}])',
-        f'opset = [helper.make_opsetid("", {OPSET if problem.signature is None else LAYER_OPSET})]',
+        f'opset = [helper.make_opsetid("", {LAYER_OPSET if problem.op in LAYERS else OPSET})]',
         f"model = helper.make_model(graph, opset_imports=opset, ir_version={IR_VERSION})",
     ]
 

@@ -7,14 +7,12 @@ from importlib import import_module
 from itertools import starmap
 from typing import Any
 
-import numpy as np
-
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.device import HOST
-from gradspec.conformance.model.geometry import anatomy, on_zeros
+from gradspec.conformance.model.geometry import anatomy
 from gradspec.conformance.model.problem import SLIDING_POOLS, Call, Problem, Results
-from gradspec.conformance.model.reference import Reference, array_types, call_of
+from gradspec.conformance.model.reference import Reference, on_zeros
 from gradspec.conformance.model.target import ExpectedError, NotOfferedError, Target
 from gradspec.conformance.targets.layers import declared_for, references
 from gradspec.conformance.targets.onnx import model as models
@@ -81,7 +79,7 @@ class OnnxRuntimeTarget(Target):
             raise
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        return super().arithmetic(problem) if problem.signature is None else declared_for(problem, ARITHMETICS)
+        return declared_for(problem, ARITHMETICS)
 
     def set_threads(self, count: int) -> bool:
         self._threads = count
@@ -122,7 +120,7 @@ class OnnxRuntimeTarget(Target):
         key = (problem.op, problem.dtype)
         if key not in self._missing:
             try:
-                self._new_session(_on_zeros(problem), models.node_of(problem))
+                self._new_session(on_zeros(problem, "value"), models.node_of(problem))
                 self._missing[key] = None
             except Exception as error:
                 self._missing[key] = _message(error) if _is_declined(error) else None
@@ -131,13 +129,6 @@ class OnnxRuntimeTarget(Target):
     def _new_session(self, call: Call, node: JudgedNode, weights: Sequence[str] = ()) -> Any:
         model, bare = models.model_of(call, node, weights), call.variant == "unoptimised"
         return session_of(model, self._threads, bare, self.device.provider)
-
-
-def _on_zeros(problem: Problem) -> Call:
-    if problem.signature is None:
-        return on_zeros(problem, "value")
-    types = array_types(problem, "value")
-    return call_of(problem, "value", {name: np.zeros(t.shape, t.dtype.numpy) for name, t in types.items()})
 
 
 def session_of(model: Any, threads: int, unoptimised: bool = False, provider: str = HOST.provider) -> Any:
@@ -180,8 +171,6 @@ def _weights(call: Call) -> list[str]:
 
 def _declined(problem: Problem) -> Iterator[str]:
     """What the standard has and ONNX Runtime turns down with an error of its own that says so, in its words."""
-    if problem.signature is not None:
-        return
     has_f16_kernel = problem.dtype == "f16" and problem.op in ("max_pool", "avg_pool", "global_avg_pool")
     if problem.op in POOLS and problem.rank > 3 and not has_f16_kernel:
         yield "pools have one to three axes: Unsupported pooling size"

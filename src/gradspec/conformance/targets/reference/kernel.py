@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 
-from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.model.case import known_blocks
+from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
-from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, Results
-from gradspec.conformance.model.reference import Reference, array_types
+from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
+from gradspec.conformance.model.reference import Reference, on_zeros
 from gradspec.conformance.model.target import NotOfferedError
-from gradspec.conformance.targets.arrays import ArrayTarget
 from gradspec.conformance.targets.callers import ARRAYS, BARE, Caller, modules_of, named_results, program
-from gradspec.conformance.targets.objects import home_of, object_named
+from gradspec.conformance.targets.objects import OwnTarget, home_of, known_library, object_named
 from gradspec.conformance.targets.reference.loading import Inputs, library_of, mentioned, named, reference_from
 from gradspec.graph.types import DTYPES
 
@@ -33,7 +30,7 @@ DECLARATIONS = (
 """What a kernel may say of itself."""
 
 
-class ReferenceKernel(ArrayTarget):
+class ReferenceKernel(OwnTarget):
     """A kernel, judged by a reference.
 
     >>> import gradspec as gs
@@ -42,8 +39,7 @@ class ReferenceKernel(ArrayTarget):
     ((f32[8, 64],),)
     """
 
-    has_windows = False
-    is_own = True
+    chooser = "reference"
 
     def __init__(
         self,
@@ -58,10 +54,10 @@ class ReferenceKernel(ArrayTarget):
         vjp: Callable[..., Any] | None = None,
     ) -> None:
         self._kernel, self._spec = _made(kernel), _made(spec)
+        super().__init__(self._kernel)
         self.name, self._original = name or named(kernel), kernel
         self._given = {mode: f for mode, f in (("jvp", jvp), ("vjp", vjp)) if f is not None}
         self._array = array
-        self._declared: dict[str, Any] = {}
         self._refusals: dict[str, str | None] = {}
         self._shared = self._shared_parameters() if params is None else []
         chosen = self._shared or ("constants" if params is None else params)
@@ -72,6 +68,12 @@ class ReferenceKernel(ArrayTarget):
     @property
     def references(self) -> Sequence[Reference]:
         return (self.reference,)
+
+    def of_windows(self, selection: Selection) -> Selection | None:
+        return None
+
+    def of_references(self, selection: Selection) -> Selection | None:
+        return selection
 
     def _shared_parameters(self) -> list[str]:
         if library_of(self._spec) != "torch" or library_of(self._kernel) != "torch":
@@ -85,9 +87,7 @@ class ReferenceKernel(ArrayTarget):
         """The library of the arrays that the kernel takes: as it says, or as it is written, or as its reference is."""
         said = self._array or getattr(self._kernel, "array", None)
         if isinstance(said, str):
-            if said not in ARRAYS:
-                raise ValueError(f"array is {said!r}; a kernel takes arrays of one of {', '.join(ARRAYS)}")
-            return said
+            return known_library(said)
         own, theirs = library_of(self._kernel), library_of(self._spec)
         if own in ARRAYS or "numpy" in mentioned(self._kernel):
             return own if own in ARRAYS else "numpy"
@@ -96,27 +96,20 @@ class ReferenceKernel(ArrayTarget):
     # --- declarations
 
     def declaring(self, **declarations: Any) -> Self:
-        """The same target, with declarations that go before those of the kernel; None and empty ones say nothing."""
-        said = {name: value for name, value in declarations.items() if value not in (None, ())}
-        unknown = sorted(said.keys() - {*DECLARATIONS})
+        unknown = sorted({name for name, value in declarations.items() if value not in (None, ())} - {*DECLARATIONS})
         if unknown:
             raise TypeError(
                 f"{', '.join(unknown)}: such is said of the specification's operators; of a kernel with a reference "
                 f"declare some of {', '.join(DECLARATIONS)}, and give several inputs for other sizes"
             )
-        self._declared |= said
-        Arithmetic.of("f32", **self._said("arithmetic", {}))  # which says what it has none of
-        layouts = self._said("layouts", ()) or ([] if self.array in BARE else [n for n in LAYOUTS if n != "reversed"])
+        super().declaring(**declarations)
+        Arithmetic.of("f32", **self.declared("arithmetic", {}))  # which says what it has none of
+        layouts = self.declared("layouts", ()) or self.layouts()
         self.domain = KernelDomain.of(layouts=tuple(layouts)) if layouts else EVERYTHING
-        self.blocks = known_blocks(self._said("blocks", ()))
         is_module = hasattr(self._kernel, "named_parameters")  # whose parameters are put in for the time of a call
-        self.repeatable = bool(self._said("repeatable", self.array in BARE))  # other libraries promise no bits
-        self.threadsafe = bool(self._said("threadsafe", not is_module))
-        self.fresh_results, self.strict = (bool(self._said(name, False)) for name in ("fresh_results", "strict"))
+        self.repeatable = bool(self.declared("repeatable", self.array in BARE))  # other libraries promise no bits
+        self.threadsafe = bool(self.declared("threadsafe", not is_module))
         self.compiles = self.array == "jax"
-        for name in self.conventions():
-            if name not in CONVENTIONS:
-                raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
         return self
 
     def within(self, domain: str) -> Self:
@@ -124,24 +117,12 @@ class ReferenceKernel(ArrayTarget):
             raise ValueError("a domain is one of the specification's operators; give several inputs for a reference")
         return self
 
-    def _said(self, name: str, default: Any) -> Any:
-        return self._declared.get(name, getattr(self._kernel, name, default))
-
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **self._said("arithmetic", {}))
-
-    def conventions(self) -> frozenset[str]:
-        return frozenset(self._said("conventions", ()))
-
-    def undeclared(self, conventions: Sequence[str]) -> str:
-        missing = ", ".join(f'"{name}"' for name in conventions if name not in self.conventions())
-        return f"which is not the reference's choice; declare conventions=[{missing}], or pass strict=False"
+        return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **self.declared("arithmetic", {}))
 
     def versions(self) -> dict[str, str]:
-        found = {self.name: str(self._said("__version__", "no version")), "numpy": np.__version__}
-        for library in sorted({self.array, library_of(self._spec)} & {"torch", "jax"}):
-            found[library] = str(modules_of(library)[library].__version__)
-        return {**found, "python": platform.python_version()}
+        libraries = sorted({self.array, library_of(self._spec)} & {"torch", "jax"})
+        return {**super().versions(), **{name: str(modules_of(name)[name].__version__) for name in libraries}}
 
     def named(self) -> dict[str, object]:
         return {"kernel": self._original, **{f"kernel_{mode}": f for mode, f in self._derivatives.items()}}
@@ -172,13 +153,8 @@ class ReferenceKernel(ArrayTarget):
             return None if mode == "value" or mode in self._derivatives else f"it has no {ATTACHED[mode]}"
         if mode == "value":
             return None
-        types = array_types(problem, mode)
-        arrays = {name: np.ones(t.shape, t.dtype.numpy) for name, t in types.items()}
-        for name in (name for name in problem.inputs if not types[name].is_float):
-            arrays[name][...] = 0
-        output = self.reference.output(problem).shape
         try:
-            self.run(Call(problem, mode, (), output=output).with_arrays(arrays))
+            self.run(on_zeros(problem, mode).mapped(lambda a: a if a.dtype.kind in "iub" else np.ones_like(a)))
         except NotOfferedError as why:
             return str(why)
         except Exception as error:
@@ -222,20 +198,13 @@ class ReferenceKernel(ArrayTarget):
     def run_into(self, call: Call, outs: Results) -> None:
         if self.array not in BARE or call.mode != "value" or "out" not in _parameters(self._kernel):
             raise NotOfferedError(f"{self.name} takes no out=")
-
-        def write(call: Call, given: Mapping[str, Any]) -> None:
-            parts = tuple(given[name] for name in call.problem.results("value") if name in given)
-            self._kernel(*call.arguments(), out=parts[0] if len(parts) == 1 else parts)
-
-        self.written(call, outs, write)
+        self.written(call, outs, lambda call, out: self._kernel(*call.arguments(), out=out))
 
     def set_threads(self, count: int) -> bool:
-        chosen = self._said("set_threads", None)
-        if chosen is not None:
-            chosen(count)
-        elif self.array == "torch":
+        is_told = super().set_threads(count)
+        if not is_told and self.array == "torch":
             modules_of("torch")["torch"].set_num_threads(count)
-        return chosen is not None
+        return is_told
 
     # --- programs
 

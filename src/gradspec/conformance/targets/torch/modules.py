@@ -10,11 +10,9 @@ from typing import Any
 from gradspec.conformance.model.attributes import OPERATORS, spelled
 from gradspec.conformance.model.problem import GIVES_INDICES, Call, Problem, unspecified
 from gradspec.conformance.model.target import ExpectedError
-from gradspec.conformance.targets.layers import MOST_FUNCTIONS
 from gradspec.conformance.targets.program import Code, applied, routine
-from gradspec.conformance.targets.torch.program import lines_of, program, results_of
-from gradspec.conformance.targets.torch.target import TorchWindows, in_layout
-from gradspec.graph.lru import LRUCache
+from gradspec.conformance.targets.torch.program import lines_of, results_of
+from gradspec.conformance.targets.torch.target import TorchWindows, forward
 from gradspec.graph.types import DTYPES
 from gradspec.interop import to_torch
 from gradspec.transforms.trace import trace
@@ -27,10 +25,6 @@ class ModuleTarget(TorchWindows):
     repeatable = True
     strict = True
     fresh_results = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._routines = LRUCache[Callable[..., tuple[Any, ...]]](MOST_FUNCTIONS)
 
     @property
     def compiles(self) -> bool:  # type: ignore[override]
@@ -47,22 +41,24 @@ class ModuleTarget(TorchWindows):
         return ("with_indices",) if mode == "value" and problem.op in GIVES_INDICES else ()
 
     def staged(self, call: Call) -> Call:
-        return in_layout(call)
+        return forward(call)
 
-    def routine(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
-        """Traced once for a problem."""
+    def expression(self, call: Call) -> str:
+        return applied("module", *map(Code, call.named()))
+
+    def made_function(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
         import torch
 
-        def made() -> Callable[..., tuple[Any, ...]]:
-            definitions, lines = lines_of(call, body=applied("module", *map(Code, call.named())))
-            modules = {"torch": torch, "gs": SimpleNamespace(**OPERATORS, **DTYPES, trace=trace, to_torch=to_torch)}
-            return routine(lines, call.arrays(), results_of(call), modules, [_module(call), *definitions])
-
-        return self._routines.get_or_make(repr((call.problem, call.mode, call.variant)), made)
+        definitions, lines = lines_of(call, self.expression(call))
+        modules = {"torch": torch, "gs": SimpleNamespace(**OPERATORS, **DTYPES, trace=trace, to_torch=to_torch)}
+        return routine(lines, call.arrays(), results_of(call), modules, [_module(call), *definitions])
 
     def reproducer(self, call: Call) -> str:
-        text = program(call, device=self.device, body=applied("module", *map(Code, call.named())))
-        return text.replace("import torch\n", f"import torch\nimport gradspec as gs\n\n{_module(call)}\n", 1)
+        return (
+            super()
+            .reproducer(call)
+            .replace("import torch\n", f"import torch\nimport gradspec as gs\n\n{_module(call)}\n", 1)
+        )
 
     def conventions(self) -> frozenset[str]:
         return frozenset()

@@ -9,7 +9,6 @@ import numpy as np
 from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.targets.program import applied, nested
-from gradspec.conformance.targets.torch.functions import function
 
 
 def compiled_by(backend: str) -> str:
@@ -23,14 +22,13 @@ def compiled_by(backend: str) -> str:
     )
 
 
-def program(
-    call: Call, channels_last: bool = False, compiled: bool = False, device: Device = HOST, body: str = ""
-) -> str:
-    """The call as its users write it; ``body`` is what is called, if it is not PyTorch's function.
+def program(call: Call, body: str, channels_last: bool = False, compiled: bool = False, device: Device = HOST) -> str:
+    """The call as its users write it; ``body`` is what gives the value.
 
     >>> from gradspec.conformance.model.problem import Problem
     >>> problem = Problem("max_pool", 1, ((1, 3),), {"kernel_size": (2,), "stride": (1,)})
-    >>> print(program(Call(problem, "vjp", (np.float32([[1, np.nan, 2]]),), cotangent=np.float32([[1, 2]]))))
+    >>> call = Call(problem, "vjp", (np.float32([[1, np.nan, 2]]),), cotangent=np.float32([[1, 2]]))
+    >>> print(program(call, "torch.max_pool1d(x, 2, 1)"))
     from math import nan
     <BLANKLINE>
     import torch
@@ -38,13 +36,13 @@ def program(
     x = torch.tensor([[1.0, nan, 2.0]])
     g = torch.tensor([[1.0, 2.0]])
     x.requires_grad_()
-    y = torch.nn.functional.max_pool1d(x, kernel_size=(2,), stride=(1,))
+    y = torch.max_pool1d(x, 2, 1)
     grad_x, = torch.autograd.grad(y, (x,), g)
     print("grad_x", tuple(grad_x.shape), grad_x.tolist())
     """
     given = call.arrays()
     lines = [line for name, array in given.items() for line in _tensor(name, array, call, channels_last, device)]
-    definitions, statements = lines_of(call, compiled_by("inductor") if compiled else "", body)
+    definitions, statements = lines_of(call, body, compiled_by("inductor") if compiled else "")
     lines += [*(["", "", *definitions, "", ""] if definitions else []), *statements]
     lines += [f'print("{name}", tuple({name}.shape), {name}.tolist())' for name in results_of(call)]
     return "\n".join([*_imports(given), *(SPREAD if call.layout == "non_contiguous" else ()), *lines])
@@ -77,7 +75,7 @@ def _imports(given: dict[str, Array]) -> list[str]:
 
 
 def _tensor(name: str, array: Array, call: Call, channels_last: bool, device: Device) -> Iterator[str]:
-    rank = call.problem.rank
+    rank = call.problem.rank_of(array.ndim)
     yield f"{name} = {device.entered(_written(array), 'torch')}"
     if call.layout == "channels_last" and array.ndim > rank:
         yield f"{name} = {name}.movedim({-rank - 1}, -1).contiguous().movedim(-1, {-rank - 1})"
@@ -85,7 +83,9 @@ def _tensor(name: str, array: Array, call: Call, channels_last: bool, device: De
         yield f"{name} = spread({name})"
     if call.layout == "cropped" and array.ndim:
         yield f"{name} = torch.nn.functional.pad({name}, [1, 1] * {array.ndim})[{', '.join(['1:-1'] * array.ndim)}]"
-    if channels_last and array.ndim == rank + 2:
+    if call.layout == "broadcast" and array.ndim > rank:
+        yield f"{name} = {name}[:1].expand({array.shape})"
+    if channels_last and array.ndim == call.problem.rank + 2:
         yield f"{name} = {name}.to(memory_format=torch.channels_last{'_3d' * (rank == 3)})"
 
 
@@ -111,10 +111,10 @@ def _short(cell: np.float32) -> str:
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def lines_of(call: Call, decorator: str = "", body: str = "") -> tuple[list[str], list[str]]:
+def lines_of(call: Call, body: str, decorator: str = "") -> tuple[list[str], list[str]]:
     """What is defined, with the decorator if there is one, and the lines that compute the results from the tensors."""
     names, chosen = tuple(call.named()), call.problem.differentiable
-    body, along = body or str(function(call.problem, call.variant == "with_indices")), [f"d{name}" for name in chosen]
+    along = [f"d{name}" for name in chosen]
     if decorator and body.startswith("("):  # the compiler gives no generators
         body = f"tuple{body}"
     if decorator and call.mode == "jvp":

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -13,17 +14,16 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.device import HOST, Device
-from gradspec.conformance.model.geometry import shapes_of
-from gradspec.conformance.model.problem import AVERAGES, DTYPES, SELECTIONS, Call, Problem, laid_out
+from gradspec.conformance.model.problem import AVERAGES, SELECTIONS, Call, Problem
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import ExpectedError, NotOfferedError
-from gradspec.conformance.targets.arrays import ArrayTarget
-from gradspec.conformance.targets.layers import MOST_FUNCTIONS, WithLayers
+from gradspec.conformance.targets.arrays import LibraryTarget
+from gradspec.conformance.targets.layers import WithLayers
 from gradspec.conformance.targets.program import routine
 from gradspec.conformance.targets.torch.expected_errors import ROWS
 from gradspec.conformance.targets.torch.functions import function, has_batch, has_indices, smallest, undocumented
 from gradspec.conformance.targets.torch.layers import ARITHMETICS, EXPRESSIONS, REFUSED
 from gradspec.conformance.targets.torch.program import compiled_by, lines_of, program, results_of
-from gradspec.graph.lru import LRUCache
 
 NOTES = "https://docs.pytorch.org/docs/stable/notes/"
 GENERATED = "https://docs.pytorch.org/docs/stable/generated/"
@@ -31,7 +31,7 @@ BATCHED_BY_VMAP = (*SELECTIONS, *AVERAGES)
 """Operators of one input that ``torch.vmap`` has rules for; it calls others once for each sample."""
 
 
-class TorchWindows(ArrayTarget):
+class TorchWindows(LibraryTarget):
     """``torch.nn.functional``, with ``torch.func.jvp`` and ``torch.autograd.grad``."""
 
     name, array = "torch", "torch"
@@ -65,30 +65,32 @@ class TorchWindows(ArrayTarget):
         return torch.are_deterministic_algorithms_enabled()
 
     def staged(self, call: Call) -> Call:
-        _require_documented_numbers(call)
-        return in_layout(call)
+        _require_documented_numbers(call, self.expression(call))
+        return forward(call)
 
     def compute(self, call: Call) -> Mapping[str, Any]:
         try:
             with warnings.catch_warnings(action="ignore"):  # of slow ways to a result; the result is what is judged
                 return dict(zip(results_of(call), self.answer(call, *call.arrays().values()), strict=True))
         except RuntimeError as error:
-            if re.search("not implemented for '|[Ii]nput dtype must be", str(error)):
-                raise NotOfferedError(str(error)) from None
+            if re.search("is not implemented|not implemented for '|[Ii]nput dtype must be", str(error)):
+                raise NotOfferedError(str(error).partition("\n")[0]) from None
             raise
 
     def answer(self, call: Call, *tensors: Any) -> tuple[Any, ...]:
-        return self.routine(call)(*tensors)
+        return self.function(call)(*tensors)  # type: ignore[no-any-return]
 
-    def routine(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
-        """The program's lines as a function of the tensors of a call."""
+    def expression(self, call: Call) -> str:
+        return function(call.problem, call.variant == "with_indices")
+
+    def made_function(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
         import torch
 
-        definitions, lines = lines_of(call, decorator)
+        definitions, lines = lines_of(call, self.expression(call), decorator)
         return routine(lines, call.arrays(), results_of(call), {"torch": torch}, definitions)
 
     def reproducer(self, call: Call) -> str:
-        return program(call, channels_last=self.channels_last, device=self.device)
+        return program(call, self.expression(call), self.channels_last, device=self.device)
 
     def may_race(self, call: Call) -> bool:
         """``torch.func.jvp`` is for one thread at a time: all share one level of dual numbers."""
@@ -142,10 +144,6 @@ class CompiledWindows(TorchWindows):
     compiles = True
     backend = "inductor"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._routines = LRUCache[Callable[..., tuple[Any, ...]]](MOST_FUNCTIONS)
-
     def versions(self) -> dict[str, str]:
         return {**super().versions(), "backend": self.backend}
 
@@ -155,14 +153,11 @@ class CompiledWindows(TorchWindows):
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         return ("with_indices",) if mode == "value" and has_indices(problem) else ()
 
-    def routine(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
-        """Compiled for this problem, and kept while it is used."""
-        make = super().routine
-        key = repr((call.problem, call.mode, call.variant))
-        return self._routines.get_or_make(key, lambda: make(call, compiled_by(self.backend)))
+    def made_function(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
+        return super().made_function(call, compiled_by(self.backend))
 
     def reproducer(self, call: Call) -> str:
-        return program(call, compiled=True, device=self.device)
+        return program(call, self.expression(call), compiled=True, device=self.device)
 
 
 class _Layers(WithLayers):
@@ -176,7 +171,7 @@ class TorchTarget(_Layers, TorchWindows):
 
 
 class TorchCompileTarget(_Layers, CompiledWindows):
-    """Compiled ones; JVPs of layers are compiled whole, since ``torch.func`` does not look into what is compiled."""
+    """Compiled ones."""
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         if mode == "second":
@@ -191,10 +186,6 @@ class TorchCompileTarget(_Layers, CompiledWindows):
         with torch._dynamo.config.patch(recompile_limit=64), torch._inductor.config.patch(compile_threads=1):
             yield
 
-    def wrappers(self, mode: str) -> tuple[str, str]:
-        compiled = f"{compiled_by(self.backend)}({{}})"
-        return ("{}", compiled) if mode == "jvp" else (compiled, "{}")
-
 
 @cache
 def _cannot_compile(backend: str) -> str | None:
@@ -208,10 +199,10 @@ def _cannot_compile(backend: str) -> str | None:
     return None
 
 
-def _require_documented_numbers(call: Call) -> None:
+def _require_documented_numbers(call: Call, expression: str) -> None:
     if call.problem.op == "max_unpool" and (call.named()["indices"] < 0).any():
         raise NotOfferedError("max_unpool documents no index that names no cell")
-    shared = call.mode != "value" and function(call.problem).startswith("torch.amax")
+    shared = call.mode != "value" and expression.startswith("torch.amax")
     if shared and np.isnan(call.named()["x"].astype(np.float64)).any():
         raise NotOfferedError("amax documents how equal values share a gradient, and NaN equals nothing")
 
@@ -220,20 +211,18 @@ def _require_documented_numbers(call: Call) -> None:
 def _unimplemented(op: str, rank: int, dtype: str, mode: str, device: Device = HOST) -> str | None:
     """What PyTorch says where a kernel has no such dtype: asked once, on the smallest problem."""
     problem = smallest(op, rank, dtype)
-    ones = {name: np.ones(shape, DTYPES[dtype]) for name, shape in shapes_of(problem, mode).items()}
-    if op == "max_unpool":
-        ones["indices"] = np.arange(2**rank).reshape(problem.x_shape)
+    call = on_zeros(problem, mode).mapped(np.ones_like)
+    places = {"indices": np.arange(2**rank).reshape(problem.x_shape)} if op == "max_unpool" else {}
     try:
-        TorchWindows().on(device).run(Call(problem, mode, ()).with_arrays(ones))
+        TorchWindows().on(device).run(call.with_arrays({**call.arrays(), **places}))
     except NotOfferedError as error:
         return str(error)
     return _unimplemented(op, rank, dtype, "value", device) if mode != "value" else None
 
 
-def in_layout(call: Call) -> Call:
-    """The numbers in the layout that the call names; PyTorch has no other strides."""
-    layout = call.layout if call.layout in ("channels_last", "non_contiguous", "cropped") else "contiguous"
-    return call.mapped(lambda array: laid_out(array, layout, call.problem.rank))
+def forward(call: Call) -> Call:
+    """In the layout that it names; PyTorch has no negative strides."""
+    return replace(call, layout="contiguous" if call.layout == "reversed" else call.layout).in_layout()
 
 
 def in_channels_last(tensor: Any) -> Any:

@@ -14,36 +14,29 @@ not take is not offered, nor is one for which it raises ``NotImplementedError``.
 
 from __future__ import annotations
 
-import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Protocol, Self
 
-import numpy as np
-
-from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import known as reduced_modes
 from gradspec.conformance.model.arithmetic import ALGORITHMS, Arithmetic
-from gradspec.conformance.model.case import known_blocks
 from gradspec.conformance.model.domain import NAMES, NOT_OF_SHAPES, KernelDomain
-from gradspec.conformance.model.geometry import on_zeros
 from gradspec.conformance.model.problem import (
     CONVOLUTIONS,
     FLOATS,
     GIVES_INDICES,
     INPUTS,
-    LAYOUTS,
     MODES,
     Array,
     Call,
     Problem,
     Results,
 )
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import NotOfferedError, Target
-from gradspec.conformance.targets.arrays import ArrayTarget
-from gradspec.conformance.targets.callers import ARRAYS, BARE, IMPORTS, entered
-from gradspec.conformance.targets.objects import home_of, object_named
+from gradspec.conformance.targets.callers import IMPORTS, entered
+from gradspec.conformance.targets.objects import OwnTarget, home_of, known_library, object_named
 from gradspec.conformance.targets.program import assignments, imports, keywords
 from gradspec.conformance.targets.user.functions import SUFFIXES, UserFunction, derivative_of, functions_of
 from gradspec.graph.lru import LRUCache
@@ -124,14 +117,12 @@ def loaded(name: str) -> Target:
 # --- the target -------------------------------------------------------------------------------------------------------
 
 
-class UserKernels(ArrayTarget):
+class UserKernels(OwnTarget):
     """A user's object as a target.
 
     >>> UserKernels({"conv": lambda x, weight: x}, "mine").name
     'mine'
     """
-
-    is_own = True
 
     def __init__(
         self,
@@ -143,6 +134,7 @@ class UserKernels(ArrayTarget):
     ) -> None:
         self._is_made = isinstance(given, type)
         self._given = given() if self._is_made else given
+        super().__init__(self._given)
         self._functions = functions_of(self._given, op)
         keys = ", ".join(f.name for f in self._functions) if isinstance(given, Mapping) else ""
         own = keys or str(getattr(given, "__name__", type(given).__name__))
@@ -155,41 +147,28 @@ class UserKernels(ArrayTarget):
             )
         beside = {mode: derivative for mode, derivative in (("jvp", jvp), ("vjp", vjp)) if derivative is not None}
         self._functions += [derivative_of(self._functions, mode, derivative) for mode, derivative in beside.items()]
-        self._declarations: dict[str, Any] = {}
         self._declinations, self._hangs = LRUCache[str](MOST_DECLINATIONS), 0
         self.declaring()
 
     def declaring(self, **declarations: Any) -> Self:
-        """The same target, with declarations that go before those of the object; None and empty ones say nothing."""
-        self._declarations |= {name: value for name, value in declarations.items() if value not in (None, ())}
+        super().declaring(**declarations)
         declared = {name: self.declared(name, None) for name in NAMES}
         named = {name: value for name, value in declared.items() if value is not None and not callable(value)}
         self.array = self._library()
-        usual = {} if self.array in BARE else {"layouts": tuple(layout for layout in LAYOUTS if layout != "reversed")}
+        usual = {"layouts": self.layouts()} if self.layouts() else {}
         self.domain = KernelDomain.of(**{"dtypes": DEFAULT_DTYPES, **usual, **named})
-        self.blocks = known_blocks(self.declared("blocks", ()))
         self.repeatable, self.threadsafe = (bool(self.declared(name, True)) for name in ("repeatable", "threadsafe"))
-        self.fresh_results, self.strict, self.is_tried = (
-            bool(self.declared(name, False)) for name in ("fresh_results", "strict", "is_tried")
-        )
-        self._require_known_declarations()
-        return self
-
-    def _library(self) -> str:
-        said = self.declared("array", "numpy")
-        if callable(said) or said in ARRAYS:  # a function of a module may have this name
-            return "numpy" if callable(said) else str(said)
-        raise ValueError(f"array is {said!r}; a kernel takes arrays of one of {', '.join(ARRAYS)}")
-
-    def _require_known_declarations(self) -> None:
-        for name in self.conventions():
-            if name not in CONVENTIONS:
-                raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
+        self.is_tried = bool(self.declared("is_tried", False))
         reduced_modes(self.reduced())
         algorithm = self._algorithm
         if algorithm is not None and set(self.ops).isdisjoint(ALGORITHMS[algorithm][1]):
             meant, own = ", ".join(ALGORITHMS[algorithm][1]), ", ".join(self.ops)
             raise ValueError(f"algorithm {algorithm!r} is one for {meant}; {self.name} has {own}")
+        return self
+
+    def _library(self) -> str:
+        said = self.declared("array", "numpy")
+        return "numpy" if callable(said) else known_library(said)  # a function of a module may have this name
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -208,10 +187,6 @@ class UserKernels(ArrayTarget):
         """The ranks that it declares, or that its functions have; none where one of them has any."""
         ranks = {function.rank for function in self._functions}
         return tuple(self.domain.get("ranks") or (() if None in ranks else sorted(rank for rank in ranks if rank)))
-
-    def versions(self) -> dict[str, str]:
-        own = str(self.declared("__version__", "no version"))
-        return {self.name: own, "numpy": np.__version__, "python": platform.python_version()}
 
     @property
     def is_open(self) -> bool:
@@ -276,38 +251,21 @@ class UserKernels(ArrayTarget):
         if function is None or "out" not in function.parameters:
             raise NotOfferedError(f"{self.name} takes no out=")
         more = _with_indices(function, call)
-
-        def write(call: Call, given: Mapping[str, Any]) -> None:
-            parts = tuple(given[name] for name in call.problem.results(call.mode) if name in given)
-            function(call, **more, out=parts[0] if len(parts) == 1 else parts)
-
-        self.written(call, outs, write)
+        self.written(call, outs, lambda call, out: function(call, **more, out=out))
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
         declared = {"algorithm": self.declared("algorithm", None), **self.declared("arithmetic", {})}
         return Arithmetic.of(problem.dtype, **declared) if problem.dtype in FLOATS else super().arithmetic(problem)
 
     def conventions(self) -> frozenset[str]:
-        spreads = () if self._algorithm is None else ("algorithm_spreads",)
-        return frozenset((*self.declared("conventions", ()), *spreads))
+        return super().conventions() | ({"algorithm_spreads"} if self._algorithm is not None else set())
 
     @property
     def _algorithm(self) -> str | None:
         return self.arithmetic(Problem("conv", 1, (), {})).algorithm
 
-    def undeclared(self, conventions: Sequence[str]) -> str:
-        missing = ", ".join(f'"{name}"' for name in conventions if name not in self.conventions())
-        return f"which is not the specification's choice; declare conventions=[{missing}], or pass strict=False"
-
     def reduced(self) -> dict[str, str]:
         return dict(self.declared("reduced", {}))
-
-    def set_threads(self, count: int) -> bool:
-        chosen = self.declared("set_threads", None)
-        if chosen is None:
-            return False
-        chosen(count)
-        return True
 
     def reproducer(self, call: Call) -> str:
         function = self._function(call.problem, call.mode)
@@ -325,14 +283,6 @@ class UserKernels(ArrayTarget):
 
     def named(self) -> dict[str, object]:
         return {function.name: function.function for function in self._functions}
-
-    def declared(self, name: str, default: Any) -> Any:
-        """What was declared beside the object, or what it declares itself."""
-        if name in self._declarations:
-            return self._declarations[name]
-        if isinstance(self._given, Mapping):
-            return self._given.get(name, default)
-        return getattr(self._given, name, default)
 
     def _function(self, problem: Problem, mode: str) -> UserFunction | None:
         """The function for a problem, one of its own rank before one of any."""
