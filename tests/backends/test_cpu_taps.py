@@ -22,8 +22,10 @@ from backends.pooling import LAYOUTS, REPEATED, Fenced
 from backends.single import carry_out, lowered, result_of
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.arguments import TILE
+from gradspec.backends.cpu.layout import resize, unfold
 from gradspec.backends.cpu.layout.arguments import AxisSums
 from gradspec.backends.cpu.layout.resize import axis_sums
+from gradspec.backends.cpu.pool import lp_pool
 from gradspec.backends.cpu.pool.unpool import CELLS_PER_BAND
 from gradspec.backends.tables import cell_readers, tap_ranges
 from gradspec.graph.builder import apply
@@ -249,6 +251,18 @@ def test_nothing_is_read_or_written_beside_the_arrays(case):
         result = fence.copy(np.zeros(graph.outputs[0].shape, dtype.numpy))
         carry_out(graph, arrays, result)
         assert_same_bits(result, result_of(graph, arrays))
+
+
+def test_results_do_not_depend_on_tiles(monkeypatch):
+    """All cases, in tiles so short that most rows have several, give the bits of long ones; NumPy agrees."""
+    cases = [(case.graph(gs.f32), case.arrays(gs.f32)) for case in CASES]
+    results = [result_of(*case) for case in cases]
+    for (graph, arrays), result in zip(cases, results, strict=True):
+        np.testing.assert_allclose(result, reference(graph, arrays), rtol=1e-5, atol=1e-5)
+    for module in (lp_pool, resize, unfold):
+        monkeypatch.setattr(module, "TILE", 5)
+    for case, result in zip(cases, results, strict=True):
+        assert_same_bits(result_of(*case), result)
 
 
 THREADED = [

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from gradspec.backends.cpu.conv import blocking, gradient
+from gradspec.backends.cpu.pool import layout
 from gradspec.testing import fuzz
 
 SECONDS, LEAST = 10, 40
@@ -15,6 +17,33 @@ def test_todays_trials():
     assert tally.failures == [], str(tally)
     assert tally.trials >= LEAST
     assert {"spec", "torch", "numpy"} <= set(tally.agreed)
+
+
+CUTS = {
+    "tiles of pooling": {layout: {"LONGEST_TILE": 8}},
+    "slabs of pooling": {layout: {"LARGEST_SLAB": 64, "LARGEST_CHUNK": 64}},
+    "blocks of pooling": {layout: {"INNER_BLOCK": 4, "WIDEST_BLOCK": 8, "CELLS_TRANSPOSED": 64}},
+    "units of pooling": {layout: {"UNITS_WANTED": 1, "FEWEST_UNITS": 1}},
+    "terms of convolution": {
+        blocking: {"TERMS": 8, "COLUMNS": 16, "VECTORS": 4},
+        gradient: {"TERMS": 16, "STRETCH": 64},
+    },
+    "bytes of convolution": {
+        blocking: {"PANEL_BYTES": 256, "STAGED_BYTES": 1024, "SCRATCH_BYTES": 1024},
+        gradient: {"SUMS_BYTES": 1024, "MOST_STAGED_BYTES": 4096, "PIECES_BYTES": 1024},
+    },
+}
+
+
+@pytest.mark.rows(len(CUTS))
+@pytest.mark.parametrize("cut", CUTS)
+def test_small_geometries_reach_beyond_the_first_tile(cut, monkeypatch):
+    """However work is cut, results are right; cut small, what comes behind the first tile needs no large arrays."""
+    for module, sizes in CUTS[cut].items():
+        for name, size in sizes.items():
+            monkeypatch.setattr(module, name, size)
+    tally = fuzz.fuzz(list(CUTS).index(cut), trials=300, libraries=["spec"])
+    assert tally.failures == [], str(tally)
 
 
 def test_a_wrong_result_is_found(monkeypatch):
