@@ -107,7 +107,8 @@ class InputSplitting:
 
     def __init__(self, bounder: Bounder, goal: ProofGoal) -> None:
         self._bounder, self._goal = bounder, goal
-        self._targets = [v for v in bounder.pre_activations if v not in bounder.single]
+        self._inner, self._dtype = bounder.pre_activations, bounder.arithmetic.dtype.numpy
+        self._targets = [v for v in self._inner if v not in bounder.single]
 
     @staticmethod
     def fits(bounder: Bounder) -> bool:
@@ -135,14 +136,6 @@ class InputSplitting:
         axes = np.argmax(gains, axis=1)
         return margins[: len(parts)], axes[: len(parts)]
 
-    @property
-    def _dtype(self) -> Any:
-        return self._bounder.arithmetic.dtype.numpy
-
-    @property
-    def _inner(self) -> Sequence[Var]:
-        return self._bounder.pre_activations
-
     def _run(self, target: Var) -> Callable[..., Any]:
         b, last = self._bounder, target is self._bounder.graph.outputs[0]
         unit = np.eye(target.type.size, dtype=self._dtype).reshape(-1, *target.shape)
@@ -158,7 +151,7 @@ class InputSplitting:
 
 
 def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
-    """The box cut in two, with one number in both, as the tree is told."""
+    """Split a box at the middle of an axis, and record the cut in the tree."""
     middle = part.lower[axis] / 2 + part.upper[axis] / 2
     below, above = tree.split(part.number, axis, float(middle))
     lower, upper = part.lower.copy(), part.upper.copy()
@@ -184,7 +177,7 @@ class SignSplitting:
     """Bounds of many parts at once, each known by the sides of some inner cells."""
 
     def __init__(self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], known: IntermediateBounds) -> None:
-        self._bounder, self._goal = bounder, goal
+        self._bounder, self._goal, self._inner = bounder, goal, bounder.pre_activations
         boxes, _ = bounder.boxes(inputs, known)
         self._inputs, self._known = list(inputs), boxes
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], goal.rows)
@@ -219,7 +212,7 @@ class SignSplitting:
 
     def split_at(self, side: SplitConstraint) -> tuple[int, int]:
         """The operator that bends there, as certificates know it, and the cell."""
-        var = self._bounder.pre_activations[side.variable]
+        var = self._inner[side.variable]
         node = next(node for node in self._lines.shared if var in node.inputs)
         return node_numbers(self._bounder.graph, [node])[0], side.cell
 
@@ -245,10 +238,6 @@ class SignSplitting:
             multipliers.append(sparse(usable, usable.any(axis=0)))
         return Leaf(best, shares, multipliers)
 
-    @property
-    def _inner(self) -> Sequence[Var]:
-        return self._bounder.pre_activations
-
     def _proved(self, lower: Array) -> bool:
         return bool(np.all(self._goal.margins(lower) > 0))
 
@@ -273,7 +262,7 @@ class SignSplitting:
     def _gains(self, known: Sequence[Array], gradients: Sequence[Array]) -> list[Array]:
         """To first order, what the bound gains on the worse side if a cell is split at its kink, where it has one."""
         gains = []
-        for i, var in enumerate(self._bounder.pre_activations):
+        for i, var in enumerate(self._inner):
             low, high = known[2 * i], known[2 * i + 1]
             kink = self._kink(var)
             inside = (low < kink) & (kink < high)
@@ -292,4 +281,4 @@ class SignSplitting:
         i = int(np.argmax(tops))
         if tops[i] == -np.inf:
             return None
-        return SplitConstraint(i, int(np.argmax(gains[i][part])), True, self._kink(self._bounder.pre_activations[i]))
+        return SplitConstraint(i, int(np.argmax(gains[i][part])), True, self._kink(self._inner[i]))

@@ -243,7 +243,7 @@ class AnswerFile:
         with regular_file(self._path) as file:
             content = file.read()
         whole, _, cut = content.rpartition(b"\n")
-        if cut:  # whoever wrote it was stopped
+        if cut:  # its writer was stopped
             os.truncate(self._path, len(content) - len(cut))
         for number, text in enumerate(whole.splitlines(), 1):
             try:

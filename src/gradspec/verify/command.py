@@ -136,7 +136,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _one_line(request: VerifyRequest) -> Iterator[Watch]:
-    """Progress where somebody sees it."""
+    """Progress on standard error, if that is a terminal."""
     with Console(stderr=True).status(printable(f"{Path(request.model).name}: starting")) as status:
 
         def watch(message: Mapping[str, Any]) -> None:
@@ -192,7 +192,7 @@ def _many(request: VerifyRequest) -> int:
 
 @contextmanager
 def _live(console: Console, quiet: bool) -> Iterator[CampaignWatch]:
-    """A line for each outcome, and below, where somebody sees it, a table of what runs."""
+    """A line for each outcome, and below, on a terminal, a table of what runs."""
     page, told = TerminalPage(console), 0
     on_screen = Console(stderr=True, highlight=False, markup=False, emoji=False)
     with Live(console=on_screen, transient=True, redirect_stdout=sys.stdout.isatty(), refresh_per_second=4) as live:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
@@ -54,20 +53,16 @@ class FreeLines:
             shares.append(np.broadcast_to(high > -low, (*shape, *node.outputs[0].shape)).astype(dtype))
         return Free(shares, [np.zeros((*shape, *v.shape), dtype) for v in self.multiplied])
 
-    def _whole(self) -> Graph:
-        b = self.bounder
-        return lines(
-            b.graph, b.arithmetic, b.bounded, self.target, b.pre_activations, self.shared, self.multiplied
-        ).simplify()
-
     def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
         """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
         key = (self.target, len(self.rows), domains, gradient)
         if key not in self._runs:
-            boxes = 2 * sum(self.bounder.bounded) + sum(not b for b in self.bounder.bounded)
-            fixed, free = boxes + 2 * len(self.bounder.pre_activations), len(self.shared) + len(self.multiplied)
+            b, inner = self.bounder, self.bounder.pre_activations
+            boxes, free = sum(1 + is_bounded for is_bounded in b.bounded), len(self.shared) + len(self.multiplied)
+            fixed = boxes + 2 * len(inner)
             wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed + 1, fixed + 1 + free)}[gradient]
-            graph = self._whole().batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free)])
+            whole = lines(b.graph, b.arithmetic, b.bounded, self.target, inner, self.shared, self.multiplied)
+            graph = whole.simplify().batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free)])
             graph = graph.vjp(tuple(wrt)) if gradient else graph
             graph = graph.batch(domains, [*[0] * fixed, None, *[0] * free, *[0] * bool(gradient)])
             self._runs[key] = compile(graph.simplify())

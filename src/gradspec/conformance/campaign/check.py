@@ -262,7 +262,7 @@ class Campaign:
             self.ledger.errors.append(str(stop))
 
     def _judge_batch(self, judge: InProcess | Isolated, number: int, cases: list[Any]) -> None:
-        """A batch, or its first cases where time or somebody ends it."""
+        """Judge a batch, or its first cases where time or an interrupt ends it."""
         done = list[Judged]()
         try:
             for case in judge.judged(cases):
@@ -294,7 +294,7 @@ class Campaign:
         self.repeated = replace(self.repeated, domain=str(found.over(KernelDomain.read(self.repeated.domain))))
 
     def _allow_what_is_in_force(self, planner: InProcess | Isolated, judge: InProcess | Isolated | None = None) -> None:
-        """Reduced precision that is documented and in force on the device is told, and its tolerance applied."""
+        """Report reduced precision that is documented and in force on the device, and apply its tolerance."""
         new = [] if self.settings.device == "cpu" else sorted(planner.rounding() - {*self.settings.allow})
         self.settings = replace(self.settings, allow=(*self.settings.allow, *new))
         self.report.allowed = self.settings.allow

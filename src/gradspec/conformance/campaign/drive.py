@@ -75,7 +75,7 @@ class Drive:
     _again: Batches = field(default_factory=dict)
     _losses: Counter[int] = field(default_factory=Counter)
     _workers: set[str] = field(default_factory=set)
-    """Who has answered: as many tasks run at once."""
+    """The workers that have answered: as many tasks run at once."""
 
     def __post_init__(self) -> None:
         self._tasks = RetryQueue[Batches](self.executor, self.here)

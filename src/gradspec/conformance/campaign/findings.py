@@ -19,7 +19,7 @@ from gradspec.conformance.shrink.titles import rank, title
 A_CAUSE = 5.0
 """Seconds that one cause may be shrunk for, where there are few."""
 GRACE = 3.0
-"""Seconds after which what is still being shrunk is told as it was met."""
+"""Seconds after the deadline in which shrinking may still end; then a failure is reported unshrunk."""
 MEMBERS = 40
 """Failures of a group that are sent along to be explained."""
 
@@ -88,5 +88,5 @@ def _result(task: Future[list[Finding]], cause: Sequence[Failure]) -> list[Findi
 
 
 def unshrunk_finding(failure: Failure) -> Finding:
-    """A failure that nobody could explain."""
+    """A failure that could not be shrunk, as a finding."""
     return Finding.about(failure, explanation=failure.verdict.detail)

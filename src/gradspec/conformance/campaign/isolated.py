@@ -42,11 +42,11 @@ FIRST = 10.0
 LIFETIME = 1000
 """Batches after which a process is replaced: compilers keep all that they ever compiled."""
 FOREVER = 1e6
-"""Seconds that somebody else counts."""
+"""No limit of its own: the caller has one."""
 PATIENCE = 3
 """How often a process may be lost before it has begun a case."""
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
-"""Signals that a process brings on itself; others may come from anybody."""
+"""Signals that a process brings on itself; others may come from any process."""
 
 Cases = list[dict[str, Any]]
 """The cases of one batch, as JSON."""
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class TargetError(RuntimeError):
-    """The target cannot be judged: it cannot be started, or it cannot be told what it offers."""
+    """The target cannot be judged: it cannot be started, or its cases cannot be planned."""
 
 
 class DeviceLostError(ProcessLostError):
@@ -103,7 +103,7 @@ class Isolated(KeptProcess):
             raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
 
     def describe_device(self) -> str:
-        """What is to be told of the target's device; nothing of the CPU."""
+        """The facts of the target's device; nothing of the CPU."""
         with suppress(ProcessLostError), self._in_use:
             return self._result(InProcess.describe_device, STARTING) if self._has_device else ""
         return ""
@@ -195,7 +195,7 @@ class Isolated(KeptProcess):
         return Batch(number, tuple(self.judged(cases, deadline)))
 
     def forwarded(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request that somebody else has made, and waits for as long as it may take."""
+        """Forward a request of another process, and wait for the answer without a limit."""
         with self._in_use:
             self._renew_for(request.get("failures", ()))
             return self._ask(FOREVER, **request)
@@ -217,7 +217,7 @@ class Isolated(KeptProcess):
             except TargetError:
                 if not self.is_closed:
                     raise
-            except BaseException:  # whoever asked went away: what is still to come answers nobody
+            except BaseException:  # The caller is gone; discard the remaining answers.
                 self._end()
                 raise
 
@@ -236,7 +236,7 @@ class Isolated(KeptProcess):
                 yield from self._judged_or_lost(cases[done:], deadline, together=False)
                 return
             yield self._alone(cases[done], loss)
-            if self._hangs and not self._goes_on:  # no time limit ends what nobody waits for otherwise
+            if self._hangs and not self._goes_on:  # no time limit ends a run of hanging calls
                 raise TargetError(f"{self.settings.target} hangs: the cases after that one were not tried") from None
 
     def _judged(self, cases: Cases, deadline: float = inf, together: bool = False) -> Iterator[Judged]:

@@ -94,7 +94,7 @@ class InProcess:
         ]
 
     def find_domain(self, seconds: float) -> str:
-        """What a kernel takes that declares nothing and raises ``NotImplementedError``; nothing where it takes all."""
+        """Infer the domain of a kernel that declares none and raises ``NotImplementedError``; empty if it takes all."""
         if not isinstance(self.target, UserKernels) or not self.target.is_open:
             return ""
         deadline = self.clock() + seconds

@@ -1,4 +1,4 @@
-"""What is asked of a campaign: names that exist, a budget, and somebody who watches."""
+"""What is asked of a campaign: names that exist, a budget, and a function that watches progress."""
 
 from __future__ import annotations
 

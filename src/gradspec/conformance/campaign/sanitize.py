@@ -17,7 +17,7 @@ from gradspec.system.processes import module_path
 
 COMMAND = "compute-sanitizer"
 TOOLS = ("memcheck", "racecheck")
-FRAME = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY")
+FRAME = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK")
 """Lines around a report."""
 MOST_FINDINGS, MOST_LINES = 8, 10
 A_PROGRAM = 120.0
@@ -64,8 +64,6 @@ def _said(tool: str, program: str, path: Sequence[str], seconds: float) -> Itera
             yield f"# {COMMAND} {tool}: it did not end within {seconds:.0f} s"
             return
     report = [line.strip("= ") for line in (run.stdout + run.stderr).splitlines() if line.startswith("=====")]
-    lines = [
-        line for line in report if line and not line.startswith(("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK"))
-    ]
+    lines = [line for line in report if line and not line.startswith(FRAME)]
     yield f"# {COMMAND} {tool}: {lines[0] if lines else 'nothing found'}"
     yield from (f"#     {line}" for line in lines[1:MOST_LINES])

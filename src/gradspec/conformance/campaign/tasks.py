@@ -21,7 +21,7 @@ from gradspec.system.task_queue import ProcessPerThread
 _processes = ProcessPerThread[CampaignSettings, Isolated](Isolated)
 
 TASK_SECONDS = 2.0
-"""A task begins no further batch after so long, so that one which nobody waits for any longer ends soon."""
+"""A task begins no further batch after so long, so that an abandoned one ends soon."""
 
 
 def judge_batches(
@@ -47,7 +47,7 @@ def worker() -> str:
 
 
 def warm_up(settings: Mapping[str, Any]) -> None:
-    """Start this thread's process; who asks it first will hear if that fails."""
+    """Start this thread's process; if that fails, the first request to it says so."""
     with suppress(TargetError):
         _processes.get(decode(CampaignSettings, settings, "settings")).versions()
 

@@ -76,7 +76,7 @@ def judged_messages(
 
 
 class Answering(Protocol):
-    """Who answers requests."""
+    """Answers requests."""
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]: ...
 

@@ -27,7 +27,7 @@ def between(array: Array, fill: int) -> tuple[Array, Bytes]:
 
 
 def margins_hold(memory: Bytes, fill: int) -> bool:
-    """Whether nobody wrote on either side."""
+    """Whether nothing was written on either side."""
     return bool((memory[:MARGIN] == fill).all() and (memory[len(memory) - MARGIN :] == fill).all())
 
 

@@ -71,10 +71,10 @@ class Memory(ABC):
 
 
 class Watch:
-    """What was allocated while somebody watched: nothing that is known."""
+    """Allocations that are watched; here, none is known."""
 
     def is_whole(self) -> bool:
-        """Whether nobody wrote beside it."""
+        """Whether nothing was written beside them."""
         return True
 
 
@@ -198,7 +198,7 @@ class Device:
         return "arrays of cupy lie on a GPU; give device='cuda'" if library == "cupy" else ""
 
     def facts(self, library: str) -> dict[str, str]:
-        """What is to be told of it; asking may bring it into use."""
+        """Its facts, for reports; asking may bring it into use."""
         return {}
 
     def is_in_use(self) -> bool:

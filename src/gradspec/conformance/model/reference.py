@@ -21,7 +21,7 @@ from gradspec.graph.types import TensorType
 Types: TypeAlias = tuple[TensorType, ...]
 MOST_GRAPHS = 256
 _known = WeakValueDictionary[str, "Reference"]()
-"""References by the names that problems have: each as long as somebody holds it."""
+"""References by the names that problems have: each as long as it is referred to."""
 
 
 class Reference:
@@ -49,7 +49,7 @@ class Reference:
         self._graphs = LRUCache["Graph | str"](MOST_GRAPHS)
         self._programs = LRUCache[Graph](MOST_GRAPHS)
         self.found = LRUCache[Any](MOST_GRAPHS)
-        """What was found out about it, by whoever asked."""
+        """Cached facts about it, by caller."""
         self.name = _registered(name, self)
         self.given = len(self.types[0])
         """How many inputs it has beside parameters."""
@@ -147,7 +147,7 @@ def _derivatives(graph: Graph, values: int) -> Graph:
 def _registered(name: str, reference: Reference) -> str:
     """A name that no other living reference has."""
     if name in _known:
-        collect()  # one that was judged by before, and that nobody holds but itself
+        collect()  # an earlier one that only a cycle refers to
     number, free = 1, name
     while free in _known:
         number += 1

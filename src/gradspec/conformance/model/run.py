@@ -77,7 +77,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Batch:
-    """The judged cases of one batch, and by whom."""
+    """The judged cases of one batch, and the worker that judged them."""
 
     number: int
     cases: tuple[Judged, ...]

@@ -25,7 +25,7 @@ from gradspec.conformance.report.words import (
 OPEN = 20
 """Findings that are shown unfolded."""
 FEW = 4
-"""Findings that nobody needs to choose among."""
+"""The most findings for which no filters are shown."""
 REGIMES = (
     "Every geometry is judged in three regimes. In impulse, one factor of each output is a power of two and "
     "the rest is zero; in exact_sum, every partial sum is a number of the accumulator. Both demand equality. "

@@ -175,7 +175,7 @@ def _found(run: Run) -> list[str]:
 
 
 def title_of(finding: Finding) -> str:
-    """What is wrong; the name of the rule that is broken where nobody has put it into a sentence."""
+    """What is wrong in one sentence, or the name of the broken rule where there is none."""
     return finding.title or finding.rule
 
 

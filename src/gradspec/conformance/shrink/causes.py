@@ -141,7 +141,7 @@ def _causes(finding: Finding, failures: Sequence[Failure]) -> tuple[str, ...]:
     """The features of the smallest case that all cases have: the others shrinking has left, or brought about."""
     left = {*finding.features}
     for failure in failures:
-        if left - {*failure.features}:  # numbers tie, say, though nobody asked for it
+        if left - {*failure.features}:  # numbers may tie in a case without the feature
             left &= {*failure.features} | tags_of_call(failure.judged_call)
     return tuple(name for name in finding.features if name in left)
 

@@ -29,7 +29,7 @@ from gradspec.system.forking import fate
 MOST_RUNS = 3000
 """Calls that are tried at most for one failure."""
 LONG = 256
-"""Cells of an array that nobody wants to read."""
+"""Cells of an array above which it is filled with ones first."""
 DEADLY = ("crash", "hang", "poisoned")
 """What must not be tried again in a process that is still needed."""
 AN_ATTEMPT = 1.0

@@ -99,8 +99,9 @@ class _Campaign:
         alike = self.alike[method, defect.rule, defect.result, truth.case.ops, truth.case.features]
         if len(alike) < SHRUNK_OF_EACH:
             now = time.monotonic()
-            deadline = now + max(0.5, (self.limit - (now - self.start)) / 4)
-            alike.append(shrink(self.target, truth.case, defect, deadline))
+            left = self.start + self.limit - now
+            seconds = left if left == float("inf") else min(5.0, max(0.5, left / 4))
+            alike.append(shrink(self.target, truth.case, defect, now + seconds))
             self._keep(*alike[-1])
         else:
             self._keep(*alike[0])
