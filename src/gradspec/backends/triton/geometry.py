@@ -8,9 +8,8 @@ from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from gradspec.backends.tables import counted_taps, real_cells
+from gradspec.backends.triton.arguments import AxisSizes, AxisTile, AxisWindows, LaneArguments, LaneBlock, Shape
 from gradspec.spec.window import Adaptive, AxisWindow, Window
-
-Shape: TypeAlias = tuple[int, ...]
 
 FEW_TAPS, DEEP_TAPS = 25, 27
 """Windows of at most so many taps are reduced along two axes at once, and along three."""
@@ -39,8 +38,15 @@ class PassAxis(NamedTuple):
     """Axes of the tensor before that one which are part of this one, and lie in memory as one with it."""
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        return self.size, self.outputs, self.lo
+    def sizes(self) -> AxisSizes:
+        return AxisSizes(self.size, self.outputs, self.lo)
+
+    @property
+    def windows(self) -> AxisWindows:
+        return AxisWindows(self.taps, self.stride, self.dilation, self.bins)
+
+    def tiled(self, into: CellTile, padding: int = 0) -> AxisTile:
+        return AxisTile(self.taps, self.stride, self.bins > 0, padding, *into)
 
     @property
     def has_edges(self) -> bool:
@@ -229,9 +235,11 @@ class Lanes(NamedTuple):
     strides: tuple[Shape, ...]
 
     @property
-    def numbers(self) -> list[int]:
-        """All of it as kernels take it."""
-        return [self.total, *(n for part in (*self.cuts, *self.strides) for n in part)]
+    def arguments(self) -> LaneArguments:
+        return LaneArguments(self.total, self.cuts, *self.strides)
+
+    def block(self, size: int) -> LaneBlock:
+        return LaneBlock(size, self.axes, self.wide)
 
 
 def _cut(n: int) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ import torch
 
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
+from gradspec.backends.triton.arguments import Operation, Shape
 from gradspec.backends.triton.geometry import (
     FEW_TAPS,
     NO_AXIS,
@@ -23,7 +24,6 @@ from gradspec.backends.triton.geometry import (
     Lanes,
     Pass,
     PassAxis,
-    Shape,
     dense,
     fitting,
     have_lanes,
@@ -61,30 +61,21 @@ def computed(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-class PoolKind(NamedTuple):
-    """What is reduced, with what kernels must know of it beforehand."""
+class PoolKind(Operation):
+    """What is reduced, the same for all passes."""
 
-    number: int
-    lowest: float | int = 0
-    factor: float = 1
-    """What cells are multiplied by first; 0: their absolute values are taken."""
-    p: float = 0.0
-    """β, or the exponent of a norm."""
-    split: bool = False
-    places: bool = False
-    """Winners are told by their places in the plane."""
-    inverse: bool = False
-    """Sums are multiplied by numbers of the table, and not divided by them."""
+    def operation(self, **of_pass: Any) -> Operation:
+        return Operation(*self)._replace(**of_pass)
 
     @property
     def is_heavy(self) -> bool:
         """Whether states are joined by functions that are long when compiled."""
-        return self.number in (kernels.SOFT.value, kernels.NORM.value)
+        return self.kind in (kernels.SOFT.value, kernels.NORM.value)
 
     @property
     def is_plain(self) -> bool:
         """Whether a state is one number, with its place at most."""
-        return self.number in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value)
+        return self.kind in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value)
 
     @property
     def few_taps(self) -> int:
@@ -94,17 +85,17 @@ class PoolKind(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """Whether v is one of the cells."""
-        return self.number in (kernels.MAX.value, kernels.WINNER.value, kernels.TIED.value)
+        return self.kind in (kernels.MAX.value, kernels.WINNER.value, kernels.TIED.value)
 
     @property
     def carried(self) -> int:
         """What one pass leaves for the next."""
-        return VALUE if self.number in (kernels.MAX.value, kernels.SUM.value) else VALUE | STATE
+        return VALUE if self.kind in (kernels.MAX.value, kernels.SUM.value) else VALUE | STATE
 
     def state_dtype(self, step: Pass, dtype: torch.dtype) -> torch.dtype:
-        if self.number == kernels.TIED.value:
+        if self.kind == kernels.TIED.value:
             return torch.int32
-        if self.number != kernels.WINNER.value:
+        if self.kind != kernels.WINNER.value:
             return computed(dtype)
         return torch.int64 if self.places else torch.uint8 if step.taps <= NONE else torch.int32
 
@@ -239,26 +230,20 @@ def _reduce(
     whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0
     x = p.aligned(x, SIDE) if whole else x
     slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
-    sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
-    is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
-    known = {
-        "KIND": kind.number, "LOWEST": kind.lowest, "FACTOR": kind.factor, "P": kind.p, "SPLIT": kind.split,
-        "STATES": not is_first and not is_plain_winner, "MOVES": before.u is not None, "PLACES": kind.places,
-        "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "HOLLOW": step.is_hollow,
-        "ONLY": numbers.only, "INVERSE": kind.inverse, "AXES": places.axes, "WIDE": places.wide,
-        "SR": row.stride, "DR": row.dilation, "BR": row.bins,
-    }  # fmt: skip
+    is_plain_winner = kind.kind == kernels.WINNER.value and not kind.places
+    operation = kind.operation(
+        states=not is_first and not is_plain_winner, moves=before.u is not None, last=is_last, gives=gives,
+        none=_none(given.w), hollow=step.is_hollow, only=numbers.only,
+    )  # fmt: skip
     if is_long:
         block, across = _folding(kind, row, x, whole)
-        sizes.append(row.taps)
-        p.launch(kernels.fold, -(-places.total // block), slots, sizes, **known, WHOLE=whole, B=block, T=across)
+        constants = row.windows._replace(taps=1), whole, across
+        p.launch(kernels.fold, places, block, slots, [row.sizes, inner, row.taps], operation, *constants)
     else:
-        sizes += deep.sizes
-        known |= {"KR": row.taps, "STRIP": strip, **_columns(col), "EC": col.has_edges}
-        known |= {"KD": deep.taps, "SD": deep.stride, "DD": deep.dilation, "ED": deep.has_edges}
-        known["ER"] = row.has_edges or row.outputs % strip > 0
-        block = LANES if strip > 1 else 2 * LANES
-        p.launch(kernels.reduce, -(-places.total // block), slots, sizes, **known, B=block)
+        rows = row.windows._replace(edges=row.has_edges or row.outputs % strip > 0)
+        cols, depths = (axis.windows._replace(edges=axis.has_edges) for axis in (col, deep))
+        block, arguments = LANES if strip > 1 else 2 * LANES, [row.sizes, col.sizes, inner, deep.sizes]
+        p.launch(kernels.reduce, places, block, slots, arguments, operation, rows, cols, depths, strip)
 
 
 class Beside(NamedTuple):
@@ -317,17 +302,14 @@ def _reduce_beside(
     strides = x.strides, y.strides, numbers.table.strides
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs // SIDE)
     slots = [x, before.u or x, *(y if s is None else s for s in given), numbers.table]
-    p.launch(
-        kernels.reduce_beside, -(-places.total // LANES), slots, [*places.numbers, *row.sizes, *col.sizes],
-        KIND=kind.number, LOWEST=kind.lowest, FACTOR=kind.factor, MOVES=before.u is not None, LAST=is_last, GIVES=gives,
-        NONE=_none(given.w), HOLLOW=is_hollow, ONLY=numbers.only, INVERSE=kind.inverse,
-        KR=row.taps, SR=row.stride, ER=row.has_edges or row.outputs % strip > 0, KC=col.taps, SC=col.stride,
-        EC=col.has_edges, LC=col.lo, AXES=places.axes, STRIP=strip, WIDE=places.wide, B=LANES,
-    )  # fmt: skip
-
-
-def _columns(col: PassAxis) -> dict[str, Any]:
-    return {"KC": col.taps, "SC": col.stride, "DC": col.dilation, "BC": col.bins}
+    operation = kind.operation(
+        moves=before.u is not None, last=is_last, gives=gives, none=_none(given.w), hollow=is_hollow, only=numbers.only
+    )
+    windows = (
+        row.windows._replace(edges=row.has_edges or row.outputs % strip > 0),
+        col.windows._replace(edges=col.has_edges, padding=col.lo),
+    )
+    p.launch(kernels.reduce_beside, places, LANES, slots, [row.sizes, col.sizes], operation, *windows, strip)
 
 
 def _none(winners: Slot | None) -> int:
@@ -389,34 +371,26 @@ def _cover(
     if tiles is not None and tiles.beside:
         g, after = p.aligned(g, SIDE), after._replace(w=None if after.w is None else p.aligned(after.w, SIDE))
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
-    known: dict[str, Any] = {
-        "KIND": kind.number, "FACTOR": kind.factor, "P": kind.p, "SPLIT": kind.split and is_last,
-        "STATES": not is_first, "LAST": is_last, "ONLY": numbers.only, "INVERSE": kind.inverse, "KR": row.taps,
-        "SR": row.stride, "KC": col.taps, "SC": col.stride, "B": LANES,
-    }  # fmt: skip
+    operation = kind.operation(split=kind.split and is_last, states=not is_first, last=is_last, only=numbers.only)
     strides: Sequence[Shape] = (dx.strides, g.strides, numbers.table.strides)
     if tiles is None:
-        kernel, wide = kernels.cover, _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), col, dx)
+        wide = _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), col, dx)
         is_inner = not _is_fastest(col, dx)
         across, inner = (1, wide) if is_inner else (wide, 1)
         places = lanes(dx.shape, strides, row, col, row.size, col.size // across, inner)
         are_alike = not is_inner and col.has_whole_blocks(wide)
-        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers}
-        known |= {"V": wide, "INNER": is_inner, "ALIKE": are_alike}
-        known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
-    else:
-        kernel, (down, right, beside) = kernels.cover_tiles, tiles
-        joint = _joint(row, col, tiles, dx)
-        shape, strides, col, row = split(dx.shape, strides, col, row, right)
-        shape, strides, row, col = split(shape, strides, row, col, down)
-        places = lanes(shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
-        for letter, axis, t in (("R", row, down), ("C", col, right)):
-            known |= {"T" + letter: t.cells, "M" + letter: t.outputs, "L" + letter: t.left}
-            known |= {"F" + letter: t.first, "N" + letter: t.readers, "B" + letter: axis.bins > 0}
-        known |= {"LO": col.lo if beside else 0, "BESIDE": beside, **joint}
-    sizes = [*places.numbers, *row.sizes, *col.sizes]
-    programs = -(-places.total // known["B"])
-    p.launch(kernel, programs, slots, sizes, **known, AXES=places.axes, WIDE=places.wide)
+        windows = (axis.windows._replace(readers=axis.readers) for axis in (row, col))
+        p.launch(
+            kernels.cover, places, LANES, slots, [row.sizes, col.sizes], operation, *windows, wide, is_inner, are_alike
+        )
+        return
+    down, right, beside = tiles
+    joint = _joint(row, col, tiles, dx)
+    shape, strides, col, row = split(dx.shape, strides, col, row, right)
+    shape, strides, row, col = split(shape, strides, row, col, down)
+    places = lanes(shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
+    cells = row.tiled(down), col.tiled(right, col.lo if beside else 0)
+    p.launch(kernels.cover_tiles, places, LANES, slots, [row.sizes, col.sizes], operation, *cells, beside, *joint)
 
 
 def _side_by_side(places: Lanes, col: PassAxis, dx: Slot) -> int:
@@ -459,18 +433,18 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> T
     return None
 
 
-def _joint(row: PassAxis, col: PassAxis, tiles: Tiles, dx: Slot) -> dict[str, Any]:
+def _joint(row: PassAxis, col: PassAxis, tiles: Tiles, dx: Slot) -> tuple[int, bool]:
     """Whether the cells of a tile are written side by side: a number that those of a row begin at a multiple of, and
     whether its rows follow each other."""
     down, across, _ = tiles
     apart = _apart(across.cells, col.size, dx.strides)
     if not _is_fastest(col, dx) or not (col.bins or 1 < apart == across.cells):
-        return {"JOIN": 0, "FLAT": False}
+        return 0, False
     others = tuple(step for d, step in enumerate(dx.strides) if d != row.dim)
     is_flat = col.size == across.cells and row.dim is not None and dx.strides[row.dim] == col.size
     if is_flat and row.size % down.cells == 0:
-        return {"JOIN": _apart(down.cells * across.cells, row.size * col.size, others), "FLAT": True}
-    return {"JOIN": apart, "FLAT": False}
+        return _apart(down.cells * across.cells, row.size * col.size, others), True
+    return apart, False
 
 
 def _apart(cells: int, size: int, strides: Shape) -> int:
@@ -532,11 +506,9 @@ def _taken(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
         y = p.empty(winners.shape, winners.strides, u.dtype)
         if not y.is_empty:
             places = lanes(y.shape, (u.strides, y.strides), row, col, row.outputs, col.outputs)
-            p.launch(
-                kernels.take, -(-places.total // (4 * LANES)), [winners, u, y],
-                [*places.numbers, *row.sizes, *col.sizes], NONE=_none(winners), SR=row.stride, DR=row.dilation,
-                BR=row.bins, **_columns(col), AXES=places.axes, WIDE=places.wide, B=4 * LANES,
-            )  # fmt: skip
+            windows = row.windows._replace(taps=1), col.windows
+            arguments, none = [row.sizes, col.sizes], _none(winners)
+            p.launch(kernels.take, places, 4 * LANES, [winners, u, y], arguments, none, *windows)
         u = y
     return u
 
