@@ -67,13 +67,20 @@ def _reduced(self, input):
     return found
 
 
+def speed_up(put):
+    """Put these functions in the place of Triton's: ``put`` is ``setattr``, or a test's own.
+
+    The interpreter's time goes with the number of programs, not with that of lanes, so these are many.
+    """
+    put(InterpretedFunction, "__call__", _call_quickly)
+    put(interpreter, "_patch_lang_core", _patched)
+    put(interpreter, "_get_np_dtype", _np_dtype)
+    put(ReduceOps, "generic_reduce", _reduced)
+    put(pool, "LANES", 1024)
+    put(plans, "allocator", _filled)
+    plans.operator.cache_clear()
+
+
 @pytest.fixture
 def quick_interpreter(monkeypatch):
-    """Its time goes with the number of programs, not with that of lanes, so these are many."""
-    monkeypatch.setattr(InterpretedFunction, "__call__", _call_quickly)
-    monkeypatch.setattr(interpreter, "_patch_lang_core", _patched)
-    monkeypatch.setattr(interpreter, "_get_np_dtype", _np_dtype)
-    monkeypatch.setattr(ReduceOps, "generic_reduce", _reduced)
-    monkeypatch.setattr(pool, "LANES", 1024)
-    monkeypatch.setattr(plans, "allocator", _filled)
-    plans.operator.cache_clear()
+    speed_up(monkeypatch.setattr)

@@ -1,10 +1,11 @@
-"""Planted bugs: our own kernels, each broken in one place, which ``gradspec check native`` must find.
+"""Planted bugs: our own kernels, each broken in one place, which ``gradspec check`` must find.
 
     python tests/conformance/mutants.py              all of them, and the unbroken package
     python tests/conformance/mutants.py last_tie …   some of them
 
 Every mutant is a copy of the package in which one stretch of source is replaced. The default run is made on it, with
-its default time of 60 seconds, and ends at the first defect. Each run has two processor cores of its own.
+its default time of 60 seconds, and ends at the first defect. Each run has two processor cores of its own. Triton's
+interpreter is slow, so a mutant of the Triton kernels is judged by the operator and the modes that it can change.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
-SOURCE = Path(__file__).parents[2] / "src"
+TESTS = Path(__file__).parents[1]
+SOURCE = TESTS.parent / "src"
 SECONDS = 60
 
 
@@ -35,6 +37,11 @@ class Mutant:
     file: str
     before: str
     after: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        return "conformance.triton_kernels:Pooling" if self.file.startswith(TRITON) else "native"
 
     def plant(self, package: Path) -> None:
         file = package / self.file
@@ -44,6 +51,13 @@ class Mutant:
         file.write_text(text.replace(self.before, self.after, 1))
 
 
+TRITON = "backends/triton/"
+TRITON_PLAN, TRITON_GEOMETRY, TRITON_KERNELS = (f"{TRITON}{name}.py" for name in ("pool", "geometry", "pool_kernels"))
+MAX_VALUE, MAX_JVP, MAX_VJP, AVG_VJP = (
+    ("--ops", op, "--modes", mode)
+    for op, mode in (("max_pool", "value"), ("max_pool", "jvp"), ("max_pool", "vjp"), ("avg_pool", "vjp"))
+)
+BINS_VALUE = ("--ops", "adaptive_max_pool", "--modes", "value")
 POOL, CONV, TABLES, FORMATS = "backends/cpu/pool/", "backends/cpu/conv/", "backends/tables.py", "codegen/formats.py"
 STATES, REDUCE_ROW, WINNERS, ACCUMULATORS, TIES, SMOOTH, UNPOOL = (
     f"{POOL}kernels/{name}.py"
@@ -382,6 +396,140 @@ MUTANTS = (
         "rounded = bits + 0x7FFF + ((bits >> 16) & 1)",
         "rounded = bits + 0x8000",
     ),
+    # fast paths of the Triton kernels that take one geometry too many
+    Mutant(
+        "triton_vectors_of_dilated_windows",
+        TRITON_PLAN,
+        "axis.bins or axis.dilation > 1 or axis.also for",
+        "axis.bins or axis.also for",
+        MAX_VALUE,
+    ),
+    Mutant(
+        "triton_vectors_of_uneven_bins",
+        TRITON_PLAN,
+        "axis.bins or axis.dilation > 1 or axis.also for",
+        "axis.dilation > 1 or axis.also for",
+        BINS_VALUE,
+    ),
+    Mutant(
+        "triton_vectors_of_outputs_that_are_not_whole",
+        TRITON_PLAN,
+        "_are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)",
+        "_are_vectors(col, col.size, x.strides)",
+        MAX_VALUE,
+    ),
+    Mutant(
+        "triton_vectors_of_cells_that_are_not_whole",
+        TRITON_PLAN,
+        "_are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)",
+        "_are_vectors(col, col.outputs, y)",
+        MAX_VALUE,
+    ),
+    Mutant(
+        "triton_windows_shared_with_a_stride",
+        TRITON_KERNELS,
+        "n: tl.constexpr = 1 if S > 1 else min(most, N)",
+        "n: tl.constexpr = min(most, N)",
+        MAX_VALUE,
+    ),
+    Mutant(
+        "triton_strips_of_dilated_rows",
+        TRITON_PLAN,
+        "row.dilation > 1 or row.bins or row.stride",
+        "row.bins or row.stride",
+        MAX_VALUE,
+    ),
+    Mutant(
+        "triton_strips_of_uneven_bins",
+        TRITON_PLAN,
+        "row.dilation > 1 or row.bins or row.stride",
+        "row.dilation > 1 or row.stride",
+        BINS_VALUE,
+    ),
+    Mutant(
+        "triton_rows_folded_across_gaps",
+        TRITON_PLAN,
+        "is_long and row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0",
+        "is_long and row.is_whole else 0",
+        MAX_VALUE,
+    ),
+    Mutant(
+        "triton_rows_folded_with_padding",
+        TRITON_GEOMETRY,
+        "self.taps == self.size and self.dilation == 1 and not self.lo\n",
+        "self.taps == self.size and self.dilation == 1\n",
+        MAX_VALUE,
+    ),
+    Mutant(
+        "triton_tangents_of_folded_winners",
+        TRITON_PLAN,
+        "(len(steps) > 1 or steps[0].taps > FEW_TAPS)",
+        "len(steps) > 1",
+        MAX_JVP,
+    ),
+    Mutant(
+        "triton_tiles_of_dilated_windows",
+        TRITON_PLAN,
+        "axis.dilation > 1 or axis.stride > wide for",
+        "axis.stride > wide for",
+        MAX_VJP,
+    ),
+    Mutant(
+        "triton_tiles_of_vectors_with_a_stride",
+        TRITON_PLAN,
+        "are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides)",
+        "are_vectors and _are_vectors(col, col.outputs, g.strides)",
+        MAX_VJP,
+    ),
+    Mutant(
+        "triton_tiles_of_vectors_that_are_not_whole",
+        TRITON_PLAN,
+        "are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides)",
+        "are_vectors and col.stride == 1",
+        MAX_VJP,
+    ),
+    Mutant(
+        "triton_tiles_joined_beyond_their_row",
+        TRITON_PLAN,
+        "col.bins or 1 < apart == across.cells",
+        "col.bins or 1 < across.cells",
+        MAX_VJP,
+    ),
+    Mutant(
+        "triton_tiles_joined_beyond_their_plane",
+        TRITON_PLAN,
+        "if is_flat and row.size % down.cells == 0:",
+        "if is_flat:",
+        MAX_VJP,
+    ),
+    Mutant(
+        "triton_tiles_cut_with_padding",
+        TRITON_GEOMETRY,
+        "(axis.taps == axis.stride and not axis.lo and axis.size",
+        "(axis.taps == axis.stride and axis.size",
+        AVG_VJP,
+    ),
+    Mutant(
+        "triton_cells_alike_with_padding",
+        TRITON_GEOMETRY,
+        "return is_disjoint and self.stride % cells == 0 and self.lo % cells == 0",
+        "return is_disjoint and self.stride % cells == 0",
+        MAX_VJP,
+    ),
+    Mutant(
+        "triton_cells_written_beyond_their_row",
+        TRITON_PLAN,
+        "_are_multiples(n, fastest[-1], _outside(col, dx))",
+        "_are_multiples(n, n, _outside(col, dx))",
+        MAX_VJP,
+    ),
+    Mutant(
+        "triton_axes_joined_across_gaps",
+        TRITON_GEOMETRY,
+        "return strides if lie_as_one else dense(shape, range(len(shape), 0, -1))",
+        "return strides",
+        MAX_VALUE,
+    ),
 )
 
 
@@ -407,16 +555,19 @@ def tried(mutant: Mutant | None, cores: Collection[int] = (), *options: str) -> 
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "gradspec"
         shutil.copytree(SOURCE / "gradspec", package, ignore=shutil.ignore_patterns("__pycache__"))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}
+        paths = [folder, str(TESTS), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TRITON_INTERPRET": "1"}
+        target = "native" if mutant is None else mutant.target
         if mutant is not None:
             mutant.plant(package)
+            options = ("--fail-fast", *mutant.options, *options)
             if "kernels" in mutant.file or mutant.file == FORMATS:  # nobody else has a use for its machine code
                 environment["GRADSPEC_CACHE_DIR"] = str(Path(folder) / "cache")
         result = Path(folder) / "run.json"
-        options = ("--seed", "0", "--json", str(result), *(["--fail-fast"] if mutant is not None else []), *options)
+        options = ("--seed", "0", "--json", str(result), *options)
         start = perf_counter()
         run = subprocess.Popen(
-            [sys.executable, "-c", "from gradspec.cli import main; main()", "check", "native", *options],
+            [sys.executable, "-c", "from gradspec.cli import main; main()", "check", target, *options],
             env=environment,
             cwd=folder,
             stdout=subprocess.PIPE,
