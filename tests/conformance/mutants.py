@@ -57,7 +57,7 @@ MAX_VALUE, MAX_JVP, MAX_VJP, AVG_VJP = (
     ("--ops", op, "--modes", mode)
     for op, mode in (("max_pool", "value"), ("max_pool", "jvp"), ("max_pool", "vjp"), ("avg_pool", "vjp"))
 )
-BINS_VALUE = ("--ops", "adaptive_max_pool", "--modes", "value")
+BINS_VALUE, BINS_VJP = (("--ops", "adaptive_max_pool", "--modes", mode) for mode in ("value", "vjp"))
 POOL, CONV, TABLES, FORMATS = "backends/cpu/pool/", "backends/cpu/conv/", "backends/tables.py", "codegen/formats.py"
 STATES, REDUCE_ROW, WINNERS, ACCUMULATORS, TIES, SMOOTH, UNPOOL = (
     f"{POOL}kernels/{name}.py"
@@ -454,13 +454,6 @@ MUTANTS = (
         MAX_VALUE,
     ),
     Mutant(
-        "triton_rows_folded_with_padding",
-        TRITON_GEOMETRY,
-        "self.taps == self.size and self.dilation == 1 and not self.lo\n",
-        "self.taps == self.size and self.dilation == 1\n",
-        MAX_VALUE,
-    ),
-    Mutant(
         "triton_tangents_of_folded_winners",
         TRITON_PLAN,
         "(len(steps) > 1 or steps[0].taps > FEW_TAPS)",
@@ -489,18 +482,11 @@ MUTANTS = (
         MAX_VJP,
     ),
     Mutant(
-        "triton_tiles_joined_beyond_their_row",
+        "triton_tiles_joined_across_gaps",
         TRITON_PLAN,
-        "col.bins or 1 < apart == across.cells",
-        "col.bins or 1 < across.cells",
-        MAX_VJP,
-    ),
-    Mutant(
-        "triton_tiles_joined_beyond_their_plane",
-        TRITON_PLAN,
-        "if is_flat and row.size % down.cells == 0:",
-        "if is_flat:",
-        MAX_VJP,
+        "if not _is_fastest(col, dx) or not (col.bins",
+        "if not (col.bins",
+        BINS_VJP,
     ),
     Mutant(
         "triton_tiles_cut_with_padding",
@@ -522,13 +508,6 @@ MUTANTS = (
         "_are_multiples(n, fastest[-1], _outside(col, dx))",
         "_are_multiples(n, n, _outside(col, dx))",
         MAX_VJP,
-    ),
-    Mutant(
-        "triton_axes_joined_across_gaps",
-        TRITON_GEOMETRY,
-        "return strides if lie_as_one else dense(shape, range(len(shape), 0, -1))",
-        "return strides",
-        MAX_VALUE,
     ),
 )
 

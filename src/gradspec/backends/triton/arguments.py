@@ -15,7 +15,7 @@ class LaneArguments(NamedTuple):
 
     total: int
     cuts: tuple[tuple[int, int, int], ...]
-    """For every axis but the first: its size n, ⌈2^shift / n⌉ and shift; see ``pool_kernels.divide``."""
+    """For every axis but the first: its size n, ⌈2^shift / n⌉ and shift; see ``pool_kernels.divided``."""
     x: Shape
     """The strides of a tensor of cells."""
     y: Shape
