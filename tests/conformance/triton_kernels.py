@@ -15,9 +15,9 @@ WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 def attributes_of(record, x, attributes):
     """The attribute record of an operator on ``x``."""
+    others = {name: value for name, value in attributes.items() if name not in (*WINDOW, "output_size")}
     if "output_size" in attributes:
-        return record(**adaptive_windows("pool", x, **attributes))
-    others = {name: value for name, value in attributes.items() if name not in WINDOW}
+        return record(**adaptive_windows("pool", x, attributes["output_size"]), **others)
     return record(**sliding_windows("pool", x, **{name: attributes[name] for name in WINDOW}), **others)
 
 
