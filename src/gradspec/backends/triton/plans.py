@@ -5,8 +5,9 @@ A repeated call looks its plan up, allocates the results and launches. Nothing e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -64,13 +65,18 @@ class Launch:
             if not isinstance(self.kernel, JITFunction):  # the interpreter compiles nothing
                 self.kernel[self.grid](*given, *self.arguments, *self.constants)
                 return
-            self.run = launcher(self.compile(given), self.grid, (*self.arguments, *self.constants))
+            self.run = launcher(self.compile(given), self.grid, flatten(self.arguments))
         addresses = [tensors[i].data_ptr() for i in self.tensors]  # each asked for once, which takes long
         self.run([addresses[i] for i in self.places])
 
     def compile(self, given: Sequence[Tensor]) -> Any:
         types = tuple(type_name(value) for value in (*given, *self.arguments))
         return compiled(self.kernel, types, self.constants, driver.active.get_current_device())
+
+
+def flatten(values: Iterable[Any]) -> tuple[Any, ...]:
+    """What records hold, in a row."""
+    return tuple(x for value in values for x in (flatten(value) if isinstance(value, tuple) else (value,)))
 
 
 def type_name(value: Any) -> Any:
@@ -85,7 +91,8 @@ def type_name(value: Any) -> Any:
 def compiled(kernel: Any, types: tuple[Any, ...], constants: tuple[Any, ...], device: int) -> Any:
     """The kernel for arguments of these types, and these constants, wherever tensors lie and whatever their sizes are.
 
-    A call of the kernel would compile another for numbers in records that are 1, or multiples of 16.
+    A call of the kernel would compile another for numbers in records that are 1, or multiples of 16. Triton's launcher
+    would take records apart at every call, which takes longer than the rest of it: it is told of what they hold.
     """
     signature, paths = list(types), dict[tuple[int, ...], Any]()
     for i, value in enumerate(constants, len(types)):
@@ -95,7 +102,9 @@ def compiled(kernel: Any, types: tuple[Any, ...], constants: tuple[Any, ...], de
     results = (i for i, name in enumerate(kernel.arg_names) if name in RESULTS)
     aligned = {(i,): [["tt.divisibility", 16]] for i in results}
     source = ASTSource(kernel, dict(zip(kernel.arg_names, signature, strict=True)), paths, aligned)
-    return triton.compile(source, target=driver.active.get_current_target(), options={"num_warps": WARPS})
+    found = triton.compile(source, target=driver.active.get_current_target(), options={"num_warps": WARPS})
+    found.src = SimpleNamespace(signature=dict(enumerate(flatten(types))), constants={})
+    return found
 
 
 def launcher(compiled: Any, grid: tuple[int, int, int], rest: tuple[Any, ...]) -> Callable[[list[int]], None]:
