@@ -30,8 +30,6 @@ LOG2_E_REST = tl.constexpr(1.92596299112661746887e-8)
 LN_2 = tl.constexpr(0.6931471805599453)
 TINY = tl.constexpr(2.0**-100)
 
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-
 # --- lanes ------------------------------------------------------------------------------------------------------------
 
 
@@ -122,11 +120,7 @@ def lifted(v):
 
 @triton.jit
 def stored(v, pointer):
-    """A number as it is stored, rounded to nearest; Triton's interpreter would cut it off to bfloat16."""
-    if INTERPRETED and pointer.dtype.element_ty == tl.bfloat16 and v.dtype == tl.float32:
-        bits = v.to(tl.int32, bitcast=True)
-        rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) & -0x10000
-        v = tl.where(v == v, rounded.to(tl.float32, bitcast=True), v)
+    """A number as it is stored, rounded to nearest."""
     return v.to(pointer.dtype.element_ty)
 
 
