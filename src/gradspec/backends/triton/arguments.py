@@ -63,13 +63,12 @@ class AxisWindows(NamedTuple):
 
 
 class AxisTile(NamedTuple):
-    """The cells of a tile along an axis, and the outputs that read them; see ``pool_kernels.cover_tiles``."""
+    """Neighbouring cells along an axis, whole strides or a period of its bins, and the outputs that read them; see
+    ``pool_kernels.cover_tiles``."""
 
     taps: int
     stride: int
     bins: bool
-    padding: int
-    """The padding before, where vectors are read by it."""
     cells: int
     outputs: int
     """Strides or bins of a tile."""
@@ -78,6 +77,8 @@ class AxisTile(NamedTuple):
     first: int
     """The first of the outputs, counted from the one that begins where the tile does without padding."""
     readers: int
+    padding: int = 0
+    """The padding before, where vectors are read by it."""
 
 
 class Operation(NamedTuple):

@@ -8,7 +8,7 @@ from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from gradspec.backends.tables import counted_taps, real_cells
-from gradspec.backends.triton.arguments import AxisSizes, AxisTile, AxisWindows, LaneArguments, LaneBlock, Shape
+from gradspec.backends.triton.arguments import AxisSizes, AxisTile, AxisWindows, LaneArguments, Shape
 from gradspec.spec.window import Adaptive, AxisWindow, Window
 
 FEW_TAPS, DEEP_TAPS = 25, 27
@@ -44,9 +44,6 @@ class PassAxis(NamedTuple):
     @property
     def windows(self) -> AxisWindows:
         return AxisWindows(self.taps, self.stride, self.dilation, self.bins)
-
-    def tiled(self, into: CellTile, padding: int = 0) -> AxisTile:
-        return AxisTile(self.taps, self.stride, self.bins > 0, padding, *into)
 
     @property
     def has_edges(self) -> bool:
@@ -90,34 +87,21 @@ def _axis(dim: int, axis: AxisWindow) -> PassAxis:
     return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, 0, readers, hollow)
 
 
-class CellTile(NamedTuple):
-    """Neighbouring cells along an axis, whole strides or a period of its bins, and the outputs that read them; see
-    ``cover_tiles``."""
-
-    cells: int
-    outputs: int
-    """Strides or bins of a tile."""
-    left: int
-    """What is left of the padding when whole strides are taken away."""
-    first: int
-    """The first of the outputs, counted from the one that begins where the tile does without padding."""
-    readers: int
-
-
-def tile(axis: PassAxis, strides: int) -> CellTile:
+def tile(axis: PassAxis, strides: int) -> AxisTile:
     """A tile of so many strides, or of as many cells as bins begin anew after; the axis has no dilation.
 
-    >>> tile(PassAxis(0, size=9, outputs=5, lo=1, taps=3, stride=2), 1)
-    CellTile(cells=2, outputs=1, left=1, first=0, readers=2)
-    >>> tile(PassAxis(0, size=14, outputs=4, taps=4, bins=2), 1)
-    CellTile(cells=7, outputs=2, left=0, first=0, readers=2)
+    >>> tile(PassAxis(0, size=9, outputs=5, lo=1, taps=3, stride=2), 1)[3:8]  # cells, outputs, left, first, readers
+    (2, 1, 1, 0, 2)
+    >>> tile(PassAxis(0, size=14, outputs=4, taps=4, bins=2), 1)[3:8]
+    (7, 2, 0, 0, 2)
     """
     if axis.bins:
         common = gcd(axis.size, axis.outputs)
-        return CellTile(axis.size // common, axis.outputs // common, 0, 0, axis.outputs // common)
+        cells, outputs = axis.size // common, axis.outputs // common
+        return AxisTile(axis.taps, axis.stride, True, cells, outputs, 0, 0, outputs)
     cells, left = strides * axis.stride, axis.lo % axis.stride
     first, last = -((axis.taps - 1 - left) // axis.stride), (left + cells - 1) // axis.stride
-    return CellTile(cells, strides, left, first, last - first + 1)
+    return AxisTile(axis.taps, axis.stride, False, cells, strides, left, first, last - first + 1)
 
 
 class Pass(NamedTuple):
@@ -226,20 +210,11 @@ def fitting(shape: Shape, like: Shape, steps: Sequence[Pass]) -> Shape:
 class Lanes(NamedTuple):
     """The lanes of a launch: ``(outer, outer, row, column, inner)`` of tensors, each with strides of its own."""
 
-    total: int
-    cuts: tuple[tuple[int, int, int], ...]
+    arguments: LaneArguments
     axes: int
     """A bit for every axis but the first that has more than one index."""
     wide: bool
     """Whether offsets need 64 bits."""
-    strides: tuple[Shape, ...]
-
-    @property
-    def arguments(self) -> LaneArguments:
-        return LaneArguments(self.total, self.cuts, *self.strides)
-
-    def block(self, size: int) -> LaneBlock:
-        return LaneBlock(size, self.axes, self.wide)
 
 
 def _cut(n: int) -> tuple[int, int, int]:
@@ -280,7 +255,8 @@ def lanes(
     farthest = max(sum((n - 1) * step for n, step in zip(sizes, s, strict=True)) for s in strides)
     reach = max((axis.outputs - 1) * axis.stride + axis.taps * axis.dilation for axis in (row, col, deep))
     bits = sum(1 << i for i, n in enumerate(counts[1:]) if n > 1)
-    return Lanes(prod(counts), tuple(map(_cut, counts[1:])), bits, max(prod(counts), farthest, reach) >= FAR, found)
+    arguments = LaneArguments(prod(counts), tuple(map(_cut, counts[1:])), *found)
+    return Lanes(arguments, bits, max(prod(counts), farthest, reach) >= FAR)
 
 
 def have_lanes(shape: Shape, strides: Sequence[Shape], step: Pass) -> bool:
@@ -290,7 +266,7 @@ def have_lanes(shape: Shape, strides: Sequence[Shape], step: Pass) -> bool:
 
 
 def split(
-    shape: Shape, strides: Sequence[Shape], axis: PassAxis, other: PassAxis, into: CellTile
+    shape: Shape, strides: Sequence[Shape], axis: PassAxis, other: PassAxis, into: AxisTile
 ) -> tuple[Shape, Sequence[Shape], PassAxis, PassAxis]:
     """An axis as two where no window reaches across tiles: tiles, which take no part in the pass, and the cells of one.
     Not if lanes have no room for it, or go on in another order than memory: tiles then lie outside the other axis.

@@ -18,7 +18,7 @@ from triton.compiler import ASTSource
 from triton.runtime import JITFunction, driver
 from triton.runtime.jit import mangle_type
 
-from gradspec.backends.triton.arguments import Shape
+from gradspec.backends.triton.arguments import LaneBlock, Shape
 from gradspec.backends.triton.geometry import Lanes
 from gradspec.graph.lru import LRUCache
 
@@ -182,8 +182,9 @@ class Planner:
         self, kernel: Any, places: Lanes, size: int, slots: Sequence[Slot], arguments: Sequence[Any], *constants: Any
     ) -> None:
         """Run a kernel on these places, so many lanes in a program."""
-        programs, block = -(-places.total // size), places.block(size)
-        self.steps.append(Launch(kernel, programs, slots, (places.arguments, *arguments), (*constants, block)))
+        numbers, axes, wide = places
+        block = LaneBlock(size, axes, wide)
+        self.steps.append(Launch(kernel, -(-numbers.total // size), slots, (numbers, *arguments), (*constants, block)))
 
     def _next(self, shape: Shape, strides: Shape, dtype: torch.dtype) -> Slot:
         self._count += 1

@@ -7,7 +7,7 @@ its tape. No two lanes write to one cell and sums have a fixed order, so that ev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -16,11 +16,10 @@ import torch
 
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
-from gradspec.backends.triton.arguments import Operation, Shape
+from gradspec.backends.triton.arguments import AxisTile, Operation, Shape
 from gradspec.backends.triton.geometry import (
     FEW_TAPS,
     NO_AXIS,
-    CellTile,
     Lanes,
     Pass,
     PassAxis,
@@ -389,21 +388,22 @@ def _cover(
     shape, strides, col, row = split(dx.shape, strides, col, row, right)
     shape, strides, row, col = split(shape, strides, row, col, down)
     places = lanes(shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
-    cells = row.tiled(down), col.tiled(right, col.lo if beside else 0)
-    p.launch(kernels.cover_tiles, places, LANES, slots, [row.sizes, col.sizes], operation, *cells, beside, *joint)
+    constants = operation, down, right._replace(padding=col.lo if beside else 0), beside, *joint
+    p.launch(kernels.cover_tiles, places, LANES, slots, [row.sizes, col.sizes], *constants)
 
 
 def _side_by_side(places: Lanes, col: PassAxis, dx: Slot) -> int:
     """How many cells of a lane lie side by side, along columns or the last axis, where those of all lanes begin at a
     multiple of as many."""
-    fastest = [cut[0] for cut, step in zip(places.cuts[2:], places.strides[0][3:], strict=True) if step == 1 < cut[0]]
+    numbers = places.arguments
+    fastest = [cut[0] for cut, step in zip(numbers.cuts[2:], numbers.x[3:], strict=True) if step == 1 < cut[0]]
     widths = [n for n in (8, 4, 2) if fastest and n * dx.dtype.itemsize <= 16]
     return next((n for n in widths if _are_multiples(n, fastest[-1], _outside(col, dx))), 1)
 
 
 class Tiles(NamedTuple):
-    down: CellTile
-    across: CellTile
+    down: AxisTile
+    across: AxisTile
     beside: bool
     """Whether outputs are read side by side."""
 
@@ -531,10 +531,6 @@ def _max_moved(p: Planner, attrs: MaxPool, x: Slot, dx: Slot, gives: int = VALUE
     return _forward(p, kind, window, x, dx, gives)[-1].written
 
 
-def _max_push(p: Planner, attrs: MaxPool, x: Slot, dx: Slot) -> Slots:
-    return _max_moved(p, attrs, x, dx, TANGENT)
-
-
 def _max_pull(p: Planner, attrs: MaxPool, x: Slot, g: Slot) -> Slots:
     window = attrs.window(x)
     if attrs.ties == "first":
@@ -634,14 +630,9 @@ def _smooth_max_pool(p: Planner, attrs: SmoothPool, x: Slot) -> Slots:
 
 
 def _smooth_max_moved(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
-    """The value and its tangent, or what ``gives`` asks for."""
+    """The value and its tangent, the mean of tangents by the weights ``softmax(β·x)``; or what ``gives`` asks for."""
     window = attrs.window(x)
     return _forward(p, _soft(attrs), window, x, dx, gives, _zeros(attrs, window))[-1].written
-
-
-def _smooth_max_mean(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot) -> Slots:
-    """The mean of tangents by the weights ``softmax(β·x)``."""
-    return _smooth_max_moved(p, attrs, x, dx, TANGENT)
 
 
 def _smooth_max_spread(p: Planner, attrs: SmoothPool, x: Slot, g: Slot) -> Slots:
@@ -663,13 +654,13 @@ def _lp_pool(p: Planner, attrs: Any, x: Slot) -> Slots:
 
 RULES: dict[str, Rule] = {
     "max_pool": _max_pool,
-    "max_pool_push": _max_push,
+    "max_pool_push": partial(_max_moved, gives=TANGENT),
     "max_pool and max_pool_push": _max_moved,
     "max_pool_pull": _max_pull,
     "avg_pool": _avg_pool,
     "avg_pool_spread": _avg_spread,
     "smooth_max_pool": _smooth_max_pool,
-    "smooth_max_mean": _smooth_max_mean,
+    "smooth_max_mean": partial(_smooth_max_moved, gives=TANGENT),
     "smooth_max_pool and smooth_max_mean": _smooth_max_moved,
     "smooth_max_spread": _smooth_max_spread,
     "lp_pool": _lp_pool,

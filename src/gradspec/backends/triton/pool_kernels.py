@@ -705,11 +705,6 @@ def reduce_beside(
 
 
 @triton.jit
-def join_max(a, b):
-    return larger(a, b)
-
-
-@triton.jit
 def join_tied(v1, w1, u1, v2, w2, u2):
     return join((v1, w1, u1), (v2, w2, u2), TIED)
 
@@ -718,22 +713,22 @@ def join_tied(v1, w1, u1, v2, w2, u2):
 def folded(v, w, u, OP):
     """The states of each row of a block as one. Of those that hold the largest the first wins, as in ``joined``."""
     if OP.kind == MAX:
-        v = tl.reduce(v, 1, join_max)
+        v = tl.reduce(v, 1, larger)
         return v, v, v
     elif OP.kind == SUM:
         v = tl.sum(v, 1)
         return v, v, v
     elif OP.kind == WINNER:
-        m = tl.reduce(v, 1, join_max)
+        m = tl.reduce(v, 1, larger)
         none: tl.constexpr = 2**62 if w.dtype == tl.int64 else 2**31 - 1
         first = tl.min(tl.where((w >= 0) & ((v == m[:, None]) | (v != v)), w, none), 1)
         if OP.places:
-            m = tl.reduce(tl.where(w == first[:, None], v, OP.lowest), 1, join_max)
+            m = tl.reduce(tl.where(w == first[:, None], v, OP.lowest), 1, larger)
         return m, tl.where(first < none, first, -1), first
     elif OP.kind == TIED:
         return tl.reduce((v, w, u), 1, join_tied)
     else:
-        m = tl.reduce(v, 1, join_max)
+        m = tl.reduce(v, 1, larger)
         shares = w * weight(v, tl.broadcast_to(m[:, None], v.shape), OP, OP.moves)
         w = tl.sum(shares, 1)
         return m, w, tl.sum(u * (shares * reciprocal(w)[:, None]), 1)
@@ -887,7 +882,7 @@ def sources_of(g, gv, gw, table, out, table_at, col, first_col, in_row, lanes, c
 @triton.constexpr_function
 def tap_in_tile(cell, e, tile):
     """The tap by which the e-th of the outputs that read a tile reads one of its cells; −1 if it does not."""
-    taps, _, bins, _, cells, outputs, left, first, _ = tile
+    taps, _, bins, cells, outputs, left, first, _, _ = tile
     start = (first + e) * cells // outputs - left
     end = -(-(first + e + 1) * cells // outputs) if bins else start + taps
     return cell - start if start <= cell < end else -1
