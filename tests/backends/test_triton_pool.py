@@ -489,7 +489,7 @@ def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
 
     monkeypatch.setattr(plans.Launch, "__call__", noting)
     found = pool.kernel("max_pool_pull", attrs)(x, g)[0]
-    assert launched == [(kernels.reduce_beside, [0]), (kernels.cover_tiles, [0])]
+    assert launched == [(kernels.reduce_vectors, [0]), (kernels.cover_tiles, [0])]
     torch.testing.assert_close(found, pool.kernel("max_pool_pull", attrs)(x.clone(), g.clone())[0], rtol=0, atol=0)
 
 

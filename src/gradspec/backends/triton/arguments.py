@@ -15,7 +15,7 @@ class LaneArguments(NamedTuple):
 
     total: int
     cuts: tuple[tuple[int, int, int], ...]
-    """For every axis but the first: its size n, ⌈2^shift / n⌉ and shift; see ``pool_kernels.divided``."""
+    """For every axis but the first: its size n, ⌈2^shift / n⌉ and shift; see ``pool_kernels.divide_index``."""
     x: Shape
     """The strides of a tensor of cells."""
     y: Shape
@@ -53,7 +53,7 @@ class AxisWindows(NamedTuple):
     stride: int = 1
     dilation: int = 1
     bins: int = 0
-    """1 for bins of different widths, 2 if there are few of them; see ``pool_kernels.share``."""
+    """1 for bins of different widths, 2 if there are few of them; see ``pool_kernels.scale_index``."""
     edges: bool = False
     """Whether windows have taps without cells, or some have fewer taps than others."""
     readers: int = 1

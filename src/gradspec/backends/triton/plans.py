@@ -71,7 +71,7 @@ class Launch:
 
     def compile(self, given: Sequence[Tensor]) -> Any:
         types = tuple(type_name(value) for value in (*given, *self.arguments))
-        return compiled(self.kernel, types, self.constants, driver.active.get_current_device())
+        return compile_kernel(self.kernel, types, self.constants, driver.active.get_current_device())
 
 
 def flatten(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -88,7 +88,7 @@ def type_name(value: Any) -> Any:
 
 
 @cache
-def compiled(kernel: Any, types: tuple[Any, ...], constants: tuple[Any, ...], device: int) -> Any:
+def compile_kernel(kernel: Any, types: tuple[Any, ...], constants: tuple[Any, ...], device: int) -> Any:
     """The kernel for arguments of these types, and these constants, wherever tensors lie and whatever their sizes are.
 
     A call of the kernel would compile another for numbers in records that are 1, or multiples of 16. Triton's launcher
@@ -153,7 +153,7 @@ class Planner:
         self.steps.append(lambda tensors: tensors.append(there))
         return self._next(shape, strides, tensor.dtype)
 
-    def laid(self, slot: Slot, strides: Shape) -> Slot:
+    def lay_out(self, slot: Slot, strides: Shape) -> Slot:
         """The same numbers with other strides, copied if need be; an axis of one index may have any."""
         if all(n == 1 or a == b for n, a, b in zip(slot.shape, slot.strides, strides, strict=True)):
             return slot._replace(strides=strides)
@@ -165,17 +165,17 @@ class Planner:
         self.steps.append(copy)
         return found
 
-    def aligned(self, slot: Slot, numbers: int) -> Slot:
+    def align(self, slot: Slot, numbers: int) -> Slot:
         """The same tensor, beginning at a multiple of so many numbers, as memory that torch allocates does; copied if
         need be."""
         i, size = slot.number, numbers * slot.dtype.itemsize
 
-        def align(tensors: list[Tensor]) -> None:
+        def copy(tensors: list[Tensor]) -> None:
             if tensors[i].data_ptr() % size:
                 tensors[i] = tensors[i].clone()
 
         if i < len(self.given):
-            self.steps.append(align)
+            self.steps.append(copy)
         return slot
 
     def launch(
@@ -195,7 +195,7 @@ LaunchPlan: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 """The steps of a call, as a function of its tensors."""
 
 
-def planned(planner: Planner, results: Sequence[Slot]) -> LaunchPlan:
+def make_plan(planner: Planner, results: Sequence[Slot]) -> LaunchPlan:
     steps, numbers, device = planner.steps, [slot.number for slot in results], planner.device
 
     def run(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -231,7 +231,7 @@ class Operator:
         plan = self.plans.get(key)
         if plan is None:
             planner = Planner(tensors)
-            plan = planned(planner, self.rule(planner, self.settings, *planner.given))
+            plan = make_plan(planner, self.rule(planner, self.settings, *planner.given))
             self.plans.put(key, plan)
         return plan
 

@@ -23,12 +23,11 @@ from gradspec.backends.triton.geometry import (
     Lanes,
     Pass,
     PassAxis,
-    dense,
-    fitting,
+    dense_strides,
+    fit_strides,
     have_lanes,
     lanes,
     passes,
-    split,
     tile,
 )
 from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
@@ -46,8 +45,8 @@ MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
 """Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
 windows, at most."""
 MOST_PAIRS, TILE_CELLS, BIN_PAIRS, BIN_READERS = 400, 64, 256, 32
-"""Pairs of a cell of a tile and a tap that reads it, at most, and its cells, as many as ``beside`` joins; pairs of a
-cell and one of the tile's bins, and its bins, since every number of bins is another kernel."""
+"""Pairs of a cell of a tile and a tap that reads it, at most, and its cells, as many as ``join_vector`` joins; pairs of
+a cell and one of the tile's bins, and its bins, since every number of bins is another kernel."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -139,12 +138,12 @@ def _forward(
 ) -> list[PassState]:
     """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
     steps = _steps(kind, window, x, table)
-    x = p.laid(x, _laid(x, steps, table))
-    states = [PassState(x, None, None if u is None else p.laid(u, x.strides))]
+    x = p.lay_out(x, _operand_strides(x, steps, table))
+    states = [PassState(x, None, None if u is None else p.lay_out(u, x.strides))]
     for step in steps:
         is_last = step is steps[-1]
         asked = gives if is_last else kind.carried | (TANGENT if u is not None else 0)
-        given = _allocated(p, kind, step, states[-1].any, x.dtype, asked, is_last)
+        given = _allocate(p, kind, step, states[-1].any, x.dtype, asked, is_last)
         if not given.any.is_empty:
             numbers = _numbers(p, table if is_last else 0.0, given.any, x.dtype)
             _reduce(p, kind, step, states[-1], given, numbers, len(states) == 1, is_last, asked)
@@ -156,37 +155,38 @@ def _steps(kind: PoolKind, window: Window, x: Slot, table: Any) -> tuple[Pass, .
     """Where nothing but values is found, one pass if windows lie side by side, or passes over three axes at once if
     cells lie so that lanes go on like that."""
     if kind.carried == VALUE:
-        found = passes(window, len(x.shape), BESIDE_TAPS)
-        laid = x._replace(strides=_laid(x, found, table))
-        if len(found) == 1 and _beside(kind, found[0], laid, dense(found[0].pooled(x.shape), laid.strides)):
-            return found
-    found = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and np.ndim(table) <= 3)
-    order = (dense(x.shape, x.strides),)
-    is_deep = all(have_lanes(x.shape, order, step) for step in found if step.deep.dim is not None)
-    return found if is_deep else passes(window, len(x.shape), kind.few_taps, kind.places)
+        steps = passes(window, len(x.shape), BESIDE_TAPS)
+        laid = x._replace(strides=_operand_strides(x, steps, table))
+        outputs = dense_strides(steps[0].output_shape(x.shape), laid.strides)
+        if len(steps) == 1 and _beside(kind, steps[0], laid, outputs):
+            return steps
+    steps = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and np.ndim(table) <= 3)
+    order = (dense_strides(x.shape, x.strides),)
+    is_deep = all(have_lanes(x.shape, order, step) for step in steps if step.deep.dim is not None)
+    return steps if is_deep else passes(window, len(x.shape), kind.few_taps, kind.places)
 
 
-def _laid(x: Slot, steps: Sequence[Pass], table: Any) -> Shape:
+def _operand_strides(x: Slot, steps: Sequence[Pass], table: Any) -> Shape:
     """Strides of the cells when they are pooled."""
-    outputs = reduce(lambda shape, step: step.pooled(shape), steps, x.shape)
-    return fitting(x.shape, _order(outputs, x.strides, steps, table), steps)
+    outputs = reduce(lambda shape, step: step.output_shape(shape), steps, x.shape)
+    return fit_strides(x.shape, _order(outputs, x.strides, steps, table), steps)
 
 
 def _order(outputs: Shape, strides: Shape, steps: Sequence[Pass], table: Any) -> Shape:
     """The order of memory in which cells are pooled: that of ``strides``, or row by row where outputs have numbers and,
     among axes in that order, these make more of them than lanes have."""
-    rank, lying = np.ndim(table), dense(outputs, strides)
+    rank, lying = np.ndim(table), dense_strides(outputs, strides)
     first = len(outputs) - rank
-    numbers = (0,) * first + dense(outputs[first:], lying[first:])
+    numbers = (0,) * first + dense_strides(outputs[first:], lying[first:])
     is_free = not rank or have_lanes(outputs, (lying, numbers), steps[-1])
     return strides if is_free else tuple(range(len(outputs), 0, -1))
 
 
-def _allocated(
+def _allocate(
     p: Planner, kind: PoolKind, step: Pass, before: Slot, dtype: torch.dtype, asked: int, is_last: bool
 ) -> PassState:
-    shape = step.pooled(before.shape)
-    strides = dense(shape, before.strides)
+    shape = step.output_shape(before.shape)
+    strides = dense_strides(shape, before.strides)
     stored = dtype if kind.is_exact or (is_last and not asked & RAW) else computed(dtype)
     dtypes = stored, kind.state_dtype(step, dtype), dtype if is_last else computed(dtype)
     return PassState(
@@ -206,7 +206,7 @@ def _numbers(p: Planner, numbers: Any, y: Slot, dtype: torch.dtype) -> NumbersOf
     rank = np.ndim(numbers)
     if not rank:
         return NumbersOf(y._replace(strides=(0,) * len(y.shape)), float(numbers))
-    order = dense(np.shape(numbers), y.strides[-rank:])
+    order = dense_strides(np.shape(numbers), y.strides[-rank:])
     array = torch.empty_strided(np.shape(numbers), order, dtype=computed(dtype)).copy_(torch.as_tensor(numbers))
     return NumbersOf(p.constant(array, y.shape, (0,) * (len(y.shape) - rank) + order), None)
 
@@ -217,32 +217,39 @@ def _reduce(
 ) -> None:  # fmt: skip
     """One pass from ``before`` to ``given``, whose tensors are written. Winners' taps are those of this pass alone."""
     x, y, (row, col, inner, deep) = before.any, given.any, step
-    beside = _beside(kind, step, x, y.strides, numbers.table.strides)
-    if beside is not None:
-        _reduce_beside(p, kind, beside, before, given, numbers, step.is_hollow, is_last, gives)
-        return
-    is_long = row.taps * col.taps > FEW_TAPS
-    assert not is_long or col.dim is None, "fold reduces rows alone"
-    strip = 1 if is_long else _strip(kind, step, x)
     strides = x.strides, y.strides, numbers.table.strides
-    places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
-    whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0
-    x = p.aligned(x, SIDE) if whole else x
-    slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
+    beside = _beside(kind, step, x, *strides[1:])
     is_plain_winner = kind.kind == kernels.WINNER.value and not kind.places
     operation = kind.operation(
-        states=not is_first and not is_plain_winner, moves=before.u is not None, last=is_last, gives=gives,
-        none=_none(given.w), hollow=step.is_hollow, only=numbers.only,
+        states=not is_first and not is_plain_winner and beside is None, moves=before.u is not None, last=is_last,
+        gives=gives, none=_none(given.w), hollow=step.is_hollow, only=numbers.only,
     )  # fmt: skip
+    written = [*(y if s is None else s for s in given), numbers.table]
+    if beside is not None:
+        (row, col), strip = beside, beside.strip
+        slots = [p.align(x, SIDE), before.u or x, *written]
+        places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs // SIDE)
+        constants = operation, row.reduced(strip), col.reduced()._replace(padding=col.lo), strip
+        p.launch(kernels.reduce_vectors, places, LANES, slots, [row.sizes, col.sizes], *constants)
+        return
+    slots = [*(x if s is None else s for s in before), *written]
+    is_long = row.taps * col.taps > FEW_TAPS
+    strip = 1 if is_long else _strip(kind, step, x)
+    places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
     if is_long:
+        assert col.dim is None, "fold reduces rows alone"
+        whole = row.taps if row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0
+        if whole:
+            p.align(x, SIDE)
         block, across = _folding(kind, row, x, whole)
-        constants = row.windows._replace(taps=1), whole, across
-        p.launch(kernels.fold, places, block, slots, [row.sizes, inner, row.taps], operation, *constants)
+        windows = row.windows._replace(taps=1)
+        p.launch(kernels.fold, places, block, slots, [row.sizes, inner, row.taps], operation, windows, whole, across)
     else:
-        rows = row.windows._replace(edges=row.has_edges or row.outputs % strip > 0)
-        cols, depths = (axis.windows._replace(edges=axis.has_edges) for axis in (col, deep))
         block, arguments = LANES if strip > 1 else 2 * LANES, [row.sizes, col.sizes, inner, deep.sizes]
-        p.launch(kernels.reduce, places, block, slots, arguments, operation, rows, cols, depths, strip)
+        depths = deep.reduced()
+        p.launch(
+            kernels.reduce, places, block, slots, arguments, operation, row.reduced(strip), col.reduced(), depths, strip
+        )
 
 
 class Beside(NamedTuple):
@@ -268,7 +275,7 @@ class Beside(NamedTuple):
 
 
 def _beside(kind: PoolKind, step: Pass, x: Slot, y: Shape, *others: Shape) -> Beside | None:
-    """The axes of a pass as ``reduce_beside`` takes them, if it does. ``y``: the outputs' strides."""
+    """The axes of a pass as ``reduce_vectors`` takes them, if it does. ``y``: the outputs' strides."""
     row, col = _across(step, x, y, *others)
     if not kind.is_plain or kind.factor == 0 or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
         return None
@@ -290,25 +297,6 @@ def _across(step: Pass, x: Slot, *others: Shape) -> tuple[PassAxis, PassAxis]:
     sizes = enumerate(zip(x.shape, x.strides, strict=True))
     col = next((PassAxis(d, n, n) for d, (n, step) in sizes if n > 1 == step), NO_AXIS)
     return row, col if have_lanes(x.shape, (x.strides, *others), Pass(row, col, 1)) else NO_AXIS
-
-
-def _reduce_beside(
-    p: Planner, kind: PoolKind, axes: Beside, before: PassState, given: PassState, numbers: NumbersOf, is_hollow: bool,
-    is_last: bool, gives: int,
-) -> None:  # fmt: skip
-    (row, col), strip, y = axes, axes.strip, given.any
-    x = p.aligned(before.any, SIDE)
-    strides = x.strides, y.strides, numbers.table.strides
-    places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs // SIDE)
-    slots = [x, before.u or x, *(y if s is None else s for s in given), numbers.table]
-    operation = kind.operation(
-        moves=before.u is not None, last=is_last, gives=gives, none=_none(given.w), hollow=is_hollow, only=numbers.only
-    )
-    windows = (
-        row.windows._replace(edges=row.has_edges or row.outputs % strip > 0),
-        col.windows._replace(edges=col.has_edges, padding=col.lo),
-    )
-    p.launch(kernels.reduce_beside, places, LANES, slots, [row.sizes, col.sizes], operation, *windows, strip)
 
 
 def _none(winners: Slot | None) -> int:
@@ -346,13 +334,13 @@ def _backward(
     """Cotangents of the cells, from those of the outputs: the passes in reverse. ``states``: what cells are read by."""
     steps, dtype, shapes = passes(window, len(shape), kind.few_taps), g.dtype, [shape]
     for step in steps:
-        shapes.append(step.pooled(shapes[-1]))
+        shapes.append(step.output_shape(shapes[-1]))
     for n, step in reversed([*enumerate(steps)]):
         is_last, before, after = step is steps[-1], states[n], states[n + 1]
         order = _order(g.shape, g.strides, steps, table) if is_last else g.strides
-        order = after.any.strides if any(after) else dense(g.shape, order)
-        cells = fitting(shapes[n], order if before.v is None else before.v.strides, steps)
-        g = p.laid(g, order if any(after) else dense(g.shape, cells))
+        order = after.any.strides if any(after) else dense_strides(g.shape, order)
+        cells = fit_strides(shapes[n], order if before.v is None else before.v.strides, steps)
+        g = p.lay_out(g, order if any(after) else dense_strides(g.shape, cells))
         dx = p.empty(shapes[n], cells, computed(dtype) if n else dtype)
         if not dx.is_empty:
             numbers = _numbers(p, table if is_last else 0.0, g, dtype)
@@ -368,10 +356,10 @@ def _cover(
     row, col = _across(step, dx, g.strides, numbers.table.strides)
     tiles = _tiles(kind, row, col, dx, g)
     if tiles is not None and tiles.beside:
-        g, after = p.aligned(g, SIDE), after._replace(w=None if after.w is None else p.aligned(after.w, SIDE))
+        g, after = p.align(g, SIDE), after._replace(w=None if after.w is None else p.align(after.w, SIDE))
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
     operation = kind.operation(split=kind.split and is_last, states=not is_first, last=is_last, only=numbers.only)
-    strides: Sequence[Shape] = (dx.strides, g.strides, numbers.table.strides)
+    strides = dx.strides, g.strides, numbers.table.strides
     if tiles is None:
         wide = _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), col, dx)
         is_inner = not _is_fastest(col, dx)
@@ -385,9 +373,7 @@ def _cover(
         return
     down, right, beside = tiles
     joint = _joint(row, col, tiles, dx)
-    shape, strides, col, row = split(dx.shape, strides, col, row, right)
-    shape, strides, row, col = split(shape, strides, row, col, down)
-    places = lanes(shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
+    places = lanes(dx.shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
     constants = operation, down, right._replace(padding=col.lo if beside else 0), beside, *joint
     p.launch(kernels.cover_tiles, places, LANES, slots, [row.sizes, col.sizes], *constants)
 
@@ -479,30 +465,30 @@ def _max_pool(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
     if not attrs.return_indices:
         return (_forward(p, _max(x.dtype), attrs.window(x), x)[-1].any,)
     last = _forward(p, _winner(x.dtype, places=True), attrs.window(x), x, gives=VALUE | STATE)[-1]
-    return last.any, _there(last.w)
+    return last.any, _present(last.w)
 
 
 def _winners(p: Planner, window: Window, x: Slot) -> list[PassState]:
     return _forward(p, _winner(x.dtype), window, x, gives=VALUE | STATE)[1:]
 
 
-def _taped(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
+def _max_with_tape(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
     """The largest cells, and the winners of every pass: for each output which tap of its window won, in one byte if
     there are no more than 255."""
     found = _winners(p, attrs.window(x), x)
-    return found[-1].any, *(_there(state.w) for state in found)
+    return found[-1].any, *(_present(state.w) for state in found)
 
 
-def _there(slot: Slot | None) -> Slot:
+def _present(slot: Slot | None) -> Slot:
     assert slot is not None
     return slot
 
 
-def _taken(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
+def _take_tangents(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
     """The tangents of the winners."""
     steps = passes(window, len(u.shape))
     for (row, col, _, _), winners in zip(steps, tape, strict=True):
-        u = p.laid(u, fitting(u.shape, winners.strides, steps))
+        u = p.lay_out(u, fit_strides(u.shape, winners.strides, steps))
         y = p.empty(winners.shape, winners.strides, u.dtype)
         if not y.is_empty:
             places = lanes(y.shape, (u.strides, y.strides), row, col, row.outputs, col.outputs)
@@ -513,19 +499,19 @@ def _taken(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
     return u
 
 
-def _sent(p: Planner, window: Window, tape: Sequence[Slot], g: Slot, shape: Shape) -> Slot:
+def _scatter_to_winners(p: Planner, window: Window, tape: Sequence[Slot], g: Slot, shape: Shape) -> Slot:
     """The cotangents, sent to the winners among the cells of a tensor of this shape."""
     states = [PassState(), *(PassState(None, winners) for winners in tape)]
     return _backward(p, _winner(g.dtype), window, g, states, shape)
 
 
-def _max_moved(p: Planner, attrs: MaxPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
+def _max_with_tangent(p: Planner, attrs: MaxPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
     """The largest cells and their tangents, or what ``gives`` asks for."""
     window = attrs.window(x)
     steps = passes(window, len(x.shape))
     if attrs.ties == "first" and (len(steps) > 1 or steps[0].taps > FEW_TAPS):
         found = _winners(p, window, x)
-        tangents = _taken(p, window, [_there(state.w) for state in found], dx)
+        tangents = _take_tangents(p, window, [_present(state.w) for state in found], dx)
         return (found[-1].any, tangents) if gives & VALUE else (tangents,)
     kind = _winner(x.dtype) if attrs.ties == "first" else _tied(attrs)
     return _forward(p, kind, window, x, dx, gives)[-1].written
@@ -534,7 +520,7 @@ def _max_moved(p: Planner, attrs: MaxPool, x: Slot, dx: Slot, gives: int = VALUE
 def _max_pull(p: Planner, attrs: MaxPool, x: Slot, g: Slot) -> Slots:
     window = attrs.window(x)
     if attrs.ties == "first":
-        return (_sent(p, window, [_there(state.w) for state in _winners(p, window, x)], g, x.shape),)
+        return (_scatter_to_winners(p, window, [_present(state.w) for state in _winners(p, window, x)], g, x.shape),)
     states = _forward(p, _tied(attrs), window, x, gives=VALUE | STATE)
     return (_backward(p, _tied(attrs), window, g, states, x.shape),)
 
@@ -543,16 +529,16 @@ def _tied(attrs: MaxPool) -> PoolKind:
     return PoolKind(kernels.TIED.value, -inf, split=attrs.ties == "split")
 
 
-class Sent(NamedTuple):
+class TapeSettings(NamedTuple):
     """Which windows a tape is of, and the shape of what they read."""
 
     attrs: MaxPool
     shape: Shape
 
 
-def _send(p: Planner, settings: Sent, g: Slot, *tape: Slot) -> Slots:
+def _scatter(p: Planner, settings: TapeSettings, g: Slot, *tape: Slot) -> Slots:
     window = settings.attrs.window(TensorType(f32, settings.shape))
-    return (_sent(p, window, tape, g, settings.shape),)
+    return (_scatter_to_winners(p, window, tape, g, settings.shape),)
 
 
 # --- the average ------------------------------------------------------------------------------------------------------
@@ -565,7 +551,7 @@ def _counts(window: Window) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
     return taps, cells
 
 
-def _once(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _collapse(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """One number if they are all alike."""
     return numbers.reshape(-1)[0] if numbers.size and (numbers == numbers.flat[0]).all() else numbers
 
@@ -575,7 +561,7 @@ def _divisors(attrs: AvgPool, window: Window) -> Any:
     if attrs.divisor_override is not None:
         return float(attrs.divisor_override)
     taps, cells = _counts(window)
-    return _once(taps if attrs.count_include_pad else np.maximum(cells, 1))
+    return _collapse(taps if attrs.count_include_pad else np.maximum(cells, 1))
 
 
 def _have_inverses(divisors: Any, dtype: torch.dtype) -> bool:
@@ -621,7 +607,7 @@ def _soft(attrs: SmoothPool) -> PoolKind:
 def _zeros(attrs: SmoothPool, window: Window) -> Any:
     """How many zeros of padding take part, for each output of a plane."""
     taps, cells = _counts(window)
-    return _once(taps - cells) if attrs.padding_mode == "zeros" else 0.0
+    return _collapse(taps - cells) if attrs.padding_mode == "zeros" else 0.0
 
 
 def _smooth_max_pool(p: Planner, attrs: SmoothPool, x: Slot) -> Slots:
@@ -629,7 +615,7 @@ def _smooth_max_pool(p: Planner, attrs: SmoothPool, x: Slot) -> Slots:
     return (_forward(p, _soft(attrs), window, x, table=_zeros(attrs, window))[-1].any,)
 
 
-def _smooth_max_moved(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
+def _smooth_max_with_tangent(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
     """The value and its tangent, the mean of tangents by the weights ``softmax(β·x)``; or what ``gives`` asks for."""
     window = attrs.window(x)
     return _forward(p, _soft(attrs), window, x, dx, gives, _zeros(attrs, window))[-1].written
@@ -654,14 +640,14 @@ def _lp_pool(p: Planner, attrs: Any, x: Slot) -> Slots:
 
 RULES: dict[str, Rule] = {
     "max_pool": _max_pool,
-    "max_pool_push": partial(_max_moved, gives=TANGENT),
-    "max_pool and max_pool_push": _max_moved,
+    "max_pool_push": partial(_max_with_tangent, gives=TANGENT),
+    "max_pool and max_pool_push": _max_with_tangent,
     "max_pool_pull": _max_pull,
     "avg_pool": _avg_pool,
     "avg_pool_spread": _avg_spread,
     "smooth_max_pool": _smooth_max_pool,
-    "smooth_max_mean": partial(_smooth_max_moved, gives=TANGENT),
-    "smooth_max_pool and smooth_max_mean": _smooth_max_moved,
+    "smooth_max_mean": partial(_smooth_max_with_tangent, gives=TANGENT),
+    "smooth_max_pool and smooth_max_mean": _smooth_max_with_tangent,
     "smooth_max_spread": _smooth_max_spread,
     "lp_pool": _lp_pool,
 }
@@ -675,9 +661,9 @@ def kernel(name: str, attrs: Windows) -> Operator:
 
 def taped(attrs: MaxPool) -> Operator:
     """The largest cells with a tape of winners, as a function of a tensor."""
-    return operator(_taped, attrs)
+    return operator(_max_with_tape, attrs)
 
 
 def sent(attrs: MaxPool, shape: Shape) -> Operator:
     """Cotangents of a tensor of this shape, as a function of those of its largest cells and the tape."""
-    return operator(_send, Sent(attrs, shape))
+    return operator(_scatter, TapeSettings(attrs, shape))

@@ -34,7 +34,7 @@ TINY = tl.constexpr(2.0**-100)
 
 
 @triton.jit
-def divided(i, cut, BLOCK):
+def divide_index(i, cut, BLOCK):
     """``i div n`` and ``i mod n``, by a product: ``cut`` is n, ⌈2^shift / n⌉ and shift, right for i < 2³¹."""
     if BLOCK.wide:
         q = i // cut[0]
@@ -44,23 +44,23 @@ def divided(i, cut, BLOCK):
 
 
 @triton.jit
-def located(i, cuts, BLOCK):
+def locate(i, cuts, BLOCK):
     """The five indices of lanes; ``BLOCK.axes`` has a bit for every axis but the first that has more than one index."""
     none = tl.zeros_like(i)
     inner, col, row, outer = none, none, none, none
     if BLOCK.axes & 8:
-        i, inner = divided(i, cuts[3], BLOCK)
+        i, inner = divide_index(i, cuts[3], BLOCK)
     if BLOCK.axes & 4:
-        i, col = divided(i, cuts[2], BLOCK)
+        i, col = divide_index(i, cuts[2], BLOCK)
     if BLOCK.axes & 2:
-        i, row = divided(i, cuts[1], BLOCK)
+        i, row = divide_index(i, cuts[1], BLOCK)
     if BLOCK.axes & 1:
-        i, outer = divided(i, cuts[0], BLOCK)
+        i, outer = divide_index(i, cuts[0], BLOCK)
     return i, outer, row, col, inner
 
 
 @triton.jit
-def offset(place, strides):
+def offset_of(place, strides):
     """Where the number at a place is."""
     outer0, outer1, row, col, inner = place
     return outer0 * strides[0] + outer1 * strides[1] + row * strides[2] + col * strides[3] + inner * strides[4]
@@ -81,7 +81,7 @@ def lane_indices(BLOCK):
 
 
 @triton.jit
-def share(a, b, c, BINS: tl.constexpr):
+def scale_index(a, b, c, BINS: tl.constexpr):
     """``⌊a·b / c⌋``. ``BINS`` is 2 where products are below 2²⁰: a half more than they are is then no whole number of
     times c in float32 either, whichever way it is rounded."""
     if BINS == 2:
@@ -94,7 +94,7 @@ def share(a, b, c, BINS: tl.constexpr):
 def start_of(o, axis, WINDOWS):
     """Where the window of an output begins; ``axis`` is size, outputs and padding before."""
     if WINDOWS.bins:
-        return share(o, axis.size, axis.outputs, WINDOWS.bins)
+        return scale_index(o, axis.size, axis.outputs, WINDOWS.bins)
     else:
         return o * WINDOWS.stride - axis.lo
 
@@ -103,14 +103,14 @@ def start_of(o, axis, WINDOWS):
 def taps_of(o, axis, WINDOWS):
     """How many taps the window of an output has."""
     if WINDOWS.bins:  # ⌈(o+1)·n/m⌉ = n − ⌊(m−o−1)·n/m⌋
-        after = share(axis.outputs - 1 - o, axis.size, axis.outputs, WINDOWS.bins)
-        return axis.size - after - share(o, axis.size, axis.outputs, WINDOWS.bins)
+        after = scale_index(axis.outputs - 1 - o, axis.size, axis.outputs, WINDOWS.bins)
+        return axis.size - after - scale_index(o, axis.size, axis.outputs, WINDOWS.bins)
     else:
         return tl.full(o.shape, WINDOWS.taps, o.dtype)
 
 
 @triton.jit
-def lifted(v):
+def widen(v):
     """A number as it is computed with."""
     if v.dtype == tl.float16 or v.dtype == tl.bfloat16:
         return v.to(tl.float32)
@@ -119,7 +119,7 @@ def lifted(v):
 
 
 @triton.jit
-def stored(v, pointer):
+def narrow(v, pointer):
     """A number as it is stored, rounded to nearest."""
     return v.to(pointer.dtype.element_ty)
 
@@ -163,7 +163,7 @@ def exponential(z, FINE: tl.constexpr):
 
 
 @triton.jit
-def quotient(a, b):
+def divide(a, b):
     """Rounded correctly, which Triton's ``/`` on float32 is not."""
     if a.dtype == tl.float64:
         return a / b
@@ -172,7 +172,7 @@ def quotient(a, b):
 
 
 @triton.jit
-def quotient_by_one(a, N: tl.constexpr):
+def divide_by_constant(a, N: tl.constexpr):
     """``a / N`` rounded correctly; of two subnormal numbers that are as near, to either.
 
     The product with the reciprocal leaves a rest that is exact, and a step by it rounds correctly if N is a whole
@@ -185,13 +185,13 @@ def quotient_by_one(a, N: tl.constexpr):
         rest = tl.fma(-q, n, a)
         return tl.where(tl.abs(rest) > 0.0, tl.fma(rest, inverse, q), q)
     else:
-        return quotient(a, n)
+        return divide(a, n)
 
 
 @triton.jit
 def reciprocal(w):
     """``1/w``, and 1 where there is nothing to divide."""
-    return quotient(tl.full(w.shape, 1.0, w.dtype), tl.where(w == 0.0, 1.0, w))
+    return divide(tl.full(w.shape, 1.0, w.dtype), tl.where(w == 0.0, 1.0, w))
 
 
 @triton.jit
@@ -205,7 +205,7 @@ def weight(v, m, OP, FINE: tl.constexpr):
             z = OP.p * (v - m)
         return tl.where(v == m, 1.0, exponential(z, FINE))
     else:
-        ratio = tl.where(v == m, 1.0, quotient(v, tl.where(m == 0.0, 1.0, m)))
+        ratio = tl.where(v == m, 1.0, divide(v, tl.where(m == 0.0, 1.0, m)))
         return power_of(ratio, OP.p)
 
 
@@ -241,7 +241,7 @@ def join(a, b, KIND: tl.constexpr):
 
 
 @triton.jit
-def joined(states, N: tl.constexpr, OP):
+def join_states(states, N: tl.constexpr, OP):
     """``N`` states as one, in order; with WINNER, of cells that all exist.
 
     A zero that comes with its place is the winner's, which the larger of two zeros need not be.
@@ -279,19 +279,19 @@ def joined(states, N: tl.constexpr, OP):
 
 
 @triton.jit
-def loaded(at, real, LOWEST: tl.constexpr):
+def load_cells(at, real, LOWEST: tl.constexpr):
     """Cells, and the lowest number where there is none.
 
     Triton fills vectors of 8 or 16 bits with another if it is a negative integer: its sign covers those beside it.
     """
     if at.dtype.element_ty.is_floating():
-        return lifted(tl.load(at, mask=real, other=LOWEST))
+        return widen(tl.load(at, mask=real, other=LOWEST))
     else:
         return tl.where(real, tl.load(at, mask=real, other=0), LOWEST)
 
 
 @triton.jit
-def scaled(v, FACTOR: tl.constexpr):
+def scale(v, FACTOR: tl.constexpr):
     """Cells times a factor; their absolute values if it is 0."""
     if FACTOR == 0:
         return tl.abs(v)
@@ -300,15 +300,15 @@ def scaled(v, FACTOR: tl.constexpr):
 
 
 @triton.jit
-def cell(x, xw, xu, at, real, code, OP):
+def load_state(x, xw, xu, at, real, code, OP):
     """The state of one cell: ``code`` is its tap or place. Without ``real`` there is such a cell everywhere."""
     if real is None:
-        v = lifted(tl.load(x + at))
+        v = widen(tl.load(x + at))
         real = tl.full(v.shape, 1, tl.int1)
     else:
-        v = loaded(x + at, real, OP.lowest)
+        v = load_cells(x + at, real, OP.lowest)
     if OP.factor != 1 and not OP.states:
-        v = tl.where(real, scaled(v, OP.factor), OP.lowest)
+        v = tl.where(real, scale(v, OP.factor), OP.lowest)
     if OP.kind == WINNER:
         w = tl.where(real, code, -1)
         if OP.states:
@@ -324,7 +324,7 @@ def cell(x, xw, xu, at, real, code, OP):
         w = real.to(v.dtype)
     u = tl.zeros_like(v)
     if OP.moves and OP.kind != WINNER:
-        u = lifted(tl.load(xu + at, mask=real, other=0.0))
+        u = widen(tl.load(xu + at, mask=real, other=0.0))
     return v, w, u
 
 
@@ -334,9 +334,9 @@ def write(y, yw, yu, table, at, table_at, mask, state, OP):
     state's v, and not the value that it stands for."""
     v, w, u = state[0], state[1], state[2]
     if OP.kind == SUM and OP.last:
-        v = divided_by(v, table, table_at, mask, OP)
+        v = divide_by_number(v, table, table_at, mask, OP)
     if OP.kind == SOFT and OP.last:
-        padding = number_of(table, table_at, mask, OP, v.dtype)
+        padding = load_number(table, table_at, mask, OP, v.dtype)
         m = tl.where(padding > 0.0, larger(v, tl.zeros_like(v)), v)
         fine: tl.constexpr = OP.gives & 4 != 0
         cells = w * weight(v, m, OP, fine)
@@ -345,7 +345,7 @@ def write(y, yw, yu, table, at, table_at, mask, state, OP):
         v = m
     if OP.gives & 1:
         if OP.kind == SOFT and OP.last and not OP.gives & 8:
-            value = v + quotient(tl.log(w), tl.full(w.shape, OP.p, w.dtype))
+            value = v + divide(tl.log(w), tl.full(w.shape, OP.p, w.dtype))
             value = tl.where(w == 0.0, 0.0, OP.factor * value)
         elif OP.kind == NORM and OP.last:
             value = tl.where(v == 0.0, 0.0, v * root(w, OP.p))
@@ -355,31 +355,31 @@ def write(y, yw, yu, table, at, table_at, mask, state, OP):
             value = tl.where(w == 0, 0.0, v)
         else:
             value = v
-        tl.store(y + at, stored(value, y), mask=mask)
+        tl.store(y + at, narrow(value, y), mask=mask)
     if OP.gives & 2:
         if OP.kind == WINNER:
             w = tl.where(w < 0, OP.none, w)
-        tl.store(yw + at, stored(w, yw), mask=mask)
+        tl.store(yw + at, narrow(w, yw), mask=mask)
     if OP.gives & 4:
         if OP.last and OP.split:
-            u = quotient(u, tl.where(w == 0, 1, w).to(u.dtype))
-        tl.store(yu + at, stored(u, yu), mask=mask)
+            u = divide(u, tl.where(w == 0, 1, w).to(u.dtype))
+        tl.store(yu + at, narrow(u, yu), mask=mask)
 
 
 @triton.jit
-def divided_by(v, table, at, mask, OP):
+def divide_by_number(v, table, at, mask, OP):
     """Divided by an output's number, or with ``OP.inverse`` multiplied by it."""
-    number = number_of(table, at, mask, OP, v.dtype)
+    number = load_number(table, at, mask, OP, v.dtype)
     if OP.inverse:
         return v * number
     elif OP.only is None:
-        return quotient(v, number)
+        return divide(v, number)
     else:
-        return quotient_by_one(v, OP.only)
+        return divide_by_constant(v, OP.only)
 
 
 @triton.jit
-def number_of(table, at, mask, OP, dtype: tl.constexpr):
+def load_number(table, at, mask, OP, dtype: tl.constexpr):
     """The number of an output, or the only one of all."""
     if OP.only is None:
         return tl.load(table + at, mask=mask, other=1.0)
@@ -433,7 +433,7 @@ def is_real(start, t, axis, taps, WINDOWS):
 
 
 @triton.jit
-def kept(state, real, OP):
+def mask_state(state, real, OP):
     """A state where it counts; else that of no cell."""
     v, w, u = state[0], state[1], state[2]
     v = tl.where(real, v, OP.lowest)
@@ -443,7 +443,7 @@ def kept(state, real, OP):
 
 
 @triton.jit
-def row_of(x, xw, xu, h, left, taps, real, cols, across, step, OP, COL):
+def reduce_row(x, xw, xu, h, left, taps, real, cols, across, step, OP, COL):
     """The state of what a window reads of row ``h``, whose first cell is at ``x``."""
     cells = ()
     for t in tl.static_range(COL.taps):
@@ -454,15 +454,15 @@ def row_of(x, xw, xu, h, left, taps, real, cols, across, step, OP, COL):
         if OP.places:
             code = (h.to(tl.int64) * cols.size + c) * step
         at = (c * across).to(tl.int64)
-        cells = cells + (cell(x, xw, xu, at, real, code, OP),)
-    v, w, u = joined(cells, COL.taps, OP)
+        cells = cells + (load_state(x, xw, xu, at, real, code, OP),)
+    v, w, u = join_states(cells, COL.taps, OP)
     if OP.kind == WINNER and not OP.places and COL.edges and not COL.bins:
         w = tl.maximum(w, first_tap(left, COL.dilation))
     return v, w, u
 
 
 @triton.jit
-def window_of(states_of_rows, k, top, OP, ROW, COL):
+def join_rows(states_of_rows, k, top, OP, ROW, COL):
     """The state of the k-th window of a strip, of those of the strip's rows; winners are told by their taps."""
     states = ()
     for t in tl.static_range(ROW.taps):
@@ -471,11 +471,11 @@ def window_of(states_of_rows, k, top, OP, ROW, COL):
             first = tl.maximum(t, first_tap(top + k * ROW.stride, ROW.dilation)) if ROW.edges and not ROW.bins else t
             w = w + first * COL.taps
         states = states + ((v, w, u),)
-    return joined(states, ROW.taps, OP)
+    return join_states(states, ROW.taps, OP)
 
 
 @triton.jit
-def rows_of(
+def reduce_rows(
     x, xw, xu, base, top, left, row_taps, col_taps, real, in_layer, lanes, rows, cols, step, OP, ROW, COL,
     STRIP: tl.constexpr,
 ):  # fmt: skip
@@ -485,11 +485,11 @@ def rows_of(
     for r in tl.static_range((STRIP - 1) * ROW.stride + ROW.taps):
         h = tap_at(top, r, rows, row_taps, ROW) if ROW.edges else top + r * ROW.dilation
         at = base + h * lanes.x[2]
-        state = row_of(x + at, xw + at, xu + at, h, left, col_taps, real, cols, lanes.x[3], step, OP, COL)
+        state = reduce_row(x + at, xw + at, xu + at, h, left, col_taps, real, cols, lanes.x[3], step, OP, COL)
         if ROW.edges and OP.kind != MAX and OP.kind != WINNER:
-            state = kept(state, is_real(top, r, rows, row_taps, ROW), OP)
+            state = mask_state(state, is_real(top, r, rows, row_taps, ROW), OP)
         if in_layer is not None:
-            state = kept(state, in_layer, OP)
+            state = mask_state(state, in_layer, OP)
         found = found + (state,)
     return found
 
@@ -506,7 +506,7 @@ def reduce(
     """
     i = lane_indices(BLOCK)
     inside = i < lanes.total
-    outer0, outer1, strip, col, inner = located(tl.minimum(i, lanes.total - 1), lanes.cuts, BLOCK)
+    outer0, outer1, strip, col, inner = locate(tl.minimum(i, lanes.total - 1), lanes.cuts, BLOCK)
     first = strip * STRIP
     top, left = start_of(first, rows, ROW), start_of(col, cols, COL)
     row_taps, col_taps = taps_of(first, rows, ROW), taps_of(col, cols, COL)
@@ -522,17 +522,17 @@ def reduce(
             z = tap_at(front, d, depths, DEEP.taps, DEEP) if DEEP.edges else front + d * DEEP.dilation
             base = plane_offset(outer0, z, inner, lanes.x)
         in_layer = is_real(front, d, depths, DEEP.taps, DEEP) if DEEP.edges and not selects else None
-        found = rows_of(
+        found = reduce_rows(
             x, xw, xu, base, top, left, row_taps, col_taps, real, in_layer, lanes, rows, cols, step, OP, ROW, COL, STRIP
         )
         layers = layers + (found,)
-    out = offset((outer0, outer1, first, col, inner), lanes.y)
-    table_at = offset((outer0, outer1, first, col, inner), lanes.t)
+    out = offset_of((outer0, outer1, first, col, inner), lanes.y)
+    table_at = offset_of((outer0, outer1, first, col, inner), lanes.t)
     for k in tl.static_range(STRIP):
         windows = ()
         for d in tl.static_range(DEEP.taps):
-            windows = windows + (window_of(layers[d], k, top, OP, ROW, COL),)
-        v, w, u = joined(windows, DEEP.taps, OP)
+            windows = windows + (join_rows(layers[d], k, top, OP, ROW, COL),)
+        v, w, u = join_states(windows, DEEP.taps, OP)
         if OP.hollow and selects:
             has_cells = reaches(first + k, rows, ROW.taps, ROW) & reaches(col, cols, COL.taps, COL)
             if DEEP.taps > 1:
@@ -565,7 +565,7 @@ SIDE = tl.constexpr(4)
 
 
 @triton.jit
-def apart(cells):
+def split_vector(cells):
     """Numbers side by side as tensors of their own."""
     even, odd = tl.split(tl.reshape(cells, (cells.shape[0], 2, 2)))
     a, c = tl.split(even)
@@ -574,7 +574,7 @@ def apart(cells):
 
 
 @triton.jit
-def beside(numbers, N: tl.constexpr):
+def join_vector(numbers, N: tl.constexpr):
     """``N`` tensors, a power of two, as numbers side by side: halves are joined until one is left."""
     for halvings in tl.static_range(6):
         if N >> halvings > 1:
@@ -586,18 +586,18 @@ def beside(numbers, N: tl.constexpr):
 
 
 @triton.jit
-def put_beside(at, numbers, mask, N: tl.constexpr):
+def store_vectors(at, numbers, mask, N: tl.constexpr):
     """Store ``N`` tensors side by side."""
     wide: tl.constexpr = triton.next_power_of_2(N)
     for _ in tl.static_range(N, wide):
         numbers = numbers + (numbers[0],)
     across = tl.arange(0, wide)[None, :]
     mask = mask[:, None] if wide == N else mask[:, None] & (across < N)
-    tl.store(at[:, None] + across, stored(beside(numbers, wide), at), mask=mask)
+    tl.store(at[:, None] + across, narrow(join_vector(numbers, wide), at), mask=mask)
 
 
 @triton.jit
-def followed(a, b, KIND: tl.constexpr):
+def join_neighbours(a, b, KIND: tl.constexpr):
     """The state of cells, and of others after them, as one."""
     v, w = a[0] + b[0] if KIND == SUM else larger(a[0], b[0]), a[1]
     if KIND == WINNER:
@@ -606,7 +606,7 @@ def followed(a, b, KIND: tl.constexpr):
 
 
 @triton.jit
-def windows_among(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIND: tl.constexpr):
+def join_windows(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIND: tl.constexpr):
     """The states of ``N`` windows, ``S`` apart, of ``K`` states each.
 
     ``n`` neighbours share what they have in common; to it belongs, for each, an end of what comes before and a
@@ -618,21 +618,21 @@ def windows_among(states, N: tl.constexpr, K: tl.constexpr, S: tl.constexpr, KIN
     for g in tl.static_range(N // n):
         common = states[g * n * S + n - 1]
         for t in tl.static_range(n, K):
-            common = followed(common, states[g * n * S + t], KIND)
+            common = join_neighbours(common, states[g * n * S + t], KIND)
         heads = (common,)
         for k in tl.static_range(1, n):
-            heads = heads + (followed(states[g * n + n - 1 - k], heads[k - 1], KIND),)
+            heads = heads + (join_neighbours(states[g * n + n - 1 - k], heads[k - 1], KIND),)
         found = found + (heads[n - 1],)
         tail = states[g * n * S + K - 1]
         for k in tl.static_range(1, n):
             after = states[g * n + K - 1 + k]
-            tail = after if k == 1 else followed(tail, after, KIND)
-            found = found + (followed(heads[n - 1 - k], tail, KIND),)
+            tail = after if k == 1 else join_neighbours(tail, after, KIND)
+            found = found + (join_neighbours(heads[n - 1 - k], tail, KIND),)
     return found
 
 
 @triton.jit
-def row_beside(start, r, col, in_row, cols, OP, COL):
+def reduce_row_vectors(start, r, col, in_row, cols, OP, COL):
     """The states of what four windows read of row ``r`` of their strip. Without padding they would begin at ``start``;
     vectors are read from one before that on, as far as the last of their cells is."""
     before: tl.constexpr = (COL.padding + SIDE - 1) // SIDE
@@ -642,17 +642,17 @@ def row_beside(start, r, col, in_row, cols, OP, COL):
         c = (col * COL.stride + (b - before)) * SIDE
         real = in_row & (c >= 0) & (c < cols.size) if COL.edges else in_row
         vector = start[:, None] + ((b - before) * SIDE + tl.arange(0, SIDE)[None, :])
-        several = loaded(vector, real[:, None], OP.lowest)
-        several = apart(several if OP.factor == 1 else scaled(several, OP.factor))
+        several = load_cells(vector, real[:, None], OP.lowest)
+        several = split_vector(several if OP.factor == 1 else scale(several, OP.factor))
         for k in tl.static_range(SIDE):
             if b * SIDE + k >= before * SIDE - COL.padding:
                 code = tl.full(c.shape, r * COL.taps + (b * SIDE + k + COL.padding - before * SIDE), tl.int32)
                 cells = cells + ((several[k], code),)
-    return windows_among(cells, SIDE, COL.taps, COL.stride, OP.kind)
+    return join_windows(cells, SIDE, COL.taps, COL.stride, OP.kind)
 
 
 @triton.jit
-def reduce_beside(
+def reduce_vectors(
     x, xu, y, yw, yu, table, lanes, rows, cols,
     OP: tl.constexpr, ROW: tl.constexpr, COL: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -664,7 +664,7 @@ def reduce_beside(
     """
     i = lane_indices(BLOCK)
     inside = i < lanes.total
-    outer0, outer1, strip, col, inner = located(tl.minimum(i, lanes.total - 1), lanes.cuts, BLOCK)
+    outer0, outer1, strip, col, inner = locate(tl.minimum(i, lanes.total - 1), lanes.cuts, BLOCK)
     first, top = strip * STRIP, strip * (STRIP * ROW.stride) - rows.lo
     base, side = plane_offset(outer0, outer1, inner, lanes.x), tl.arange(0, SIDE)[None, :]
     found = ()
@@ -673,13 +673,13 @@ def reduce_beside(
         in_row = inside & (h >= 0) & (h < rows.size) if ROW.edges else inside
         start = x + (base + h * lanes.x[2] + col * (COL.stride * SIDE))
         start = tl.multiple_of(start, SIDE * x.dtype.element_ty.itemsize)
-        found = found + (row_beside(start, r, col, in_row, cols, OP, COL),)
+        found = found + (reduce_row_vectors(start, r, col, in_row, cols, OP, COL),)
     columns = ()
     for c in tl.static_range(SIDE):
         states = ()
         for r in tl.static_range((STRIP - 1) * ROW.stride + ROW.taps):
             states = states + (found[r][c],)
-        columns = columns + (windows_among(states, STRIP, ROW.taps, ROW.stride, OP.kind),)
+        columns = columns + (join_windows(states, STRIP, ROW.taps, ROW.stride, OP.kind),)
     o_col = col[:, None] * SIDE + side
     left = o_col * COL.stride - COL.padding
     out, table_at = plane_offset(outer0, outer1, inner, lanes.y), plane_offset(outer0, outer1, inner, lanes.t)
@@ -687,10 +687,10 @@ def reduce_beside(
         a, b, c, d = columns[0][k], columns[1][k], columns[2][k], columns[3][k]
         o_row = first + k
         at = tl.multiple_of(out + o_row * lanes.y[2] + col * SIDE, SIDE)[:, None] + side
-        v, w, u = beside((a[0], b[0], c[0], d[0]), SIDE), at, at
+        v, w, u = join_vector((a[0], b[0], c[0], d[0]), SIDE), at, at
         start, mask = (top + k * ROW.stride)[:, None], (inside & (o_row < rows.outputs))[:, None] & (side >= 0)
         if OP.kind == WINNER:
-            w = beside((a[1], b[1], c[1], d[1]), SIDE) - (k * ROW.stride * COL.taps + side * COL.stride)
+            w = join_vector((a[1], b[1], c[1], d[1]), SIDE) - (k * ROW.stride * COL.taps + side * COL.stride)
             w = tl.where(v == OP.lowest, first_tap(start, 1) * COL.taps + first_tap(left, 1), w)
         if OP.hollow and OP.kind != SUM:
             has_cells = reaches(o_row, rows, ROW.taps, ROW)[:, None] & reaches(o_col, cols, COL.taps, COL)
@@ -710,8 +710,8 @@ def join_tied(v1, w1, u1, v2, w2, u2):
 
 
 @triton.jit
-def folded(v, w, u, OP):
-    """The states of each row of a block as one. Of those that hold the largest the first wins, as in ``joined``."""
+def reduce_block(v, w, u, OP):
+    """The states of each row of a block as one. The first that holds the largest wins, as in ``join_states``."""
     if OP.kind == MAX:
         v = tl.reduce(v, 1, larger)
         return v, v, v
@@ -745,7 +745,7 @@ def fold_block(x, xw, xu, top, t, row_taps, inside, across, rows, step, OP, ROW,
     code = tl.zeros_like(h) + t
     if OP.places:
         code = h.to(tl.int64) * step
-    return cell(x, xw, xu, at, real, code, OP)
+    return load_state(x, xw, xu, at, real, code, OP)
 
 
 @triton.jit
@@ -759,7 +759,7 @@ def fold(
     """
     i = lane_indices(BLOCK)
     inside = i < lanes.total
-    outer0, outer1, row, col, inner = located(i, lanes.cuts, BLOCK)
+    outer0, outer1, row, col, inner = locate(i, lanes.cuts, BLOCK)
     base = outer0 * lanes.x[0] + outer1 * lanes.x[1] + col * lanes.x[3] + inner * lanes.x[4]
     start = tl.multiple_of(x + base, SIDE * x.dtype.element_ty.itemsize) if WHOLE else x + base
     x, xw, xu = start[:, None], (xw + base)[:, None], (xu + base)[:, None]
@@ -776,13 +776,13 @@ def fold(
         if OP.kind == WINNER:
             v, w, u = join((v, w, u), block, OP.kind)
         else:
-            v, w, u = joined(((v, w, u), block), 2, OP)
-    state = folded(v, w, u, OP)
+            v, w, u = join_states(((v, w, u), block), 2, OP)
+    state = reduce_block(v, w, u, OP)
     if OP.kind == MAX and OP.hollow:
         has_cells = reaches(row, rows, taps, ROW)
         state = (tl.where(has_cells, state[0], 0), state[1], state[2])
-    out = offset((outer0, outer1, row, col, inner), lanes.y)
-    table_at = offset((outer0, outer1, row, col, inner), lanes.t)
+    out = offset_of((outer0, outer1, row, col, inner), lanes.y)
+    table_at = offset_of((outer0, outer1, row, col, inner), lanes.t)
     write(y, yw, yu, table, out, table_at, inside, state, OP)
 
 
@@ -793,8 +793,8 @@ def fold(
 def reader(i, j, axis, WINDOWS):
     """The j-th of the outputs that may read cell ``i``, the tap that would, and whether it does."""
     if WINDOWS.bins:  # the last is ⌈(i+1)·m/n⌉ − 1
-        o = share(i, axis.outputs, axis.size, WINDOWS.bins) + j
-        after = share(axis.size - 1 - i, axis.outputs, axis.size, WINDOWS.bins)
+        o = scale_index(i, axis.outputs, axis.size, WINDOWS.bins) + j
+        after = scale_index(axis.size - 1 - i, axis.outputs, axis.size, WINDOWS.bins)
         return o, i - start_of(o, axis, WINDOWS), o < axis.outputs - after
     elif WINDOWS.dilation == 1:
         o = (i + axis.lo) // WINDOWS.stride - j
@@ -807,7 +807,7 @@ def reader(i, j, axis, WINDOWS):
 
 
 @triton.jit
-def received(source, tap, here, v, w, OP):
+def contribution(source, tap, here, v, w, OP):
     """What a cell of state (v, w) receives from an output that reads it by this tap.
 
     An output that no later pass reads sends 0, and its weights may be NaN.
@@ -824,36 +824,36 @@ def received(source, tap, here, v, w, OP):
 
 
 @triton.jit
-def source_at(g, gv, gw, table, at, table_at, here, OP):
+def load_source(g, gv, gw, table, at, table_at, here, OP):
     """An output's cotangent, divided by what its cells share, its largest cell, and its winner."""
-    ct = lifted(tl.load(g + at, mask=here, other=0.0))
+    ct = widen(tl.load(g + at, mask=here, other=0.0))
     top, found = ct, ct
     if OP.kind == SUM and OP.last:
-        ct = divided_by(ct, table, table_at, here, OP)
+        ct = divide_by_number(ct, table, table_at, here, OP)
     if OP.kind == TIED or OP.kind == SOFT:
-        top = lifted(tl.load(gv + at, mask=here, other=0.0))
+        top = widen(tl.load(gv + at, mask=here, other=0.0))
     if OP.kind == WINNER:
         found = tl.load(gw + at, mask=here, other=0).to(tl.int32)
     elif OP.split or OP.kind == SOFT:
-        shared = quotient(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
+        shared = divide(ct, tl.load(gw + at, mask=here, other=1).to(ct.dtype))
         ct = shared if OP.last else tl.where(ct == 0.0, ct, shared)
     return ct, top, found
 
 
 @triton.jit
-def sources_beside(g, gw, table, out, table_at, o_col, in_row, cols, across, OP):
+def load_source_vectors(g, gw, table, out, table_at, o_col, in_row, cols, across, OP):
     """The same for four outputs side by side, which are all there or none, each with whether they are."""
     here, side = in_row & (o_col >= 0) & (o_col < cols.outputs), tl.arange(0, SIDE)[None, :]
     at = tl.multiple_of(g + (out + o_col), SIDE * g.dtype.element_ty.itemsize)
-    ct = lifted(tl.load(at[:, None] + side, mask=here[:, None], other=0.0))
+    ct = widen(tl.load(at[:, None] + side, mask=here[:, None], other=0.0))
     if OP.kind == SUM and OP.last:
         divisors = (table_at + o_col * across)[:, None] + side * across
-        ct = divided_by(ct, table, divisors, here[:, None] & (side >= 0), OP)
-    cts = apart(ct)
+        ct = divide_by_number(ct, table, divisors, here[:, None] & (side >= 0), OP)
+    cts = split_vector(ct)
     winners = cts
     if OP.kind == WINNER:
         at = tl.multiple_of(gw + (out + o_col), SIDE * gw.dtype.element_ty.itemsize)
-        winners = apart(tl.load(at[:, None] + side, mask=here[:, None], other=0).to(tl.int32))
+        winners = split_vector(tl.load(at[:, None] + side, mask=here[:, None], other=0).to(tl.int32))
     found = ()
     for k in tl.static_range(SIDE):
         found = found + (((cts[k], cts[k], winners[k]), here),)
@@ -861,12 +861,12 @@ def sources_beside(g, gw, table, out, table_at, o_col, in_row, cols, across, OP)
 
 
 @triton.jit
-def sources_of(g, gv, gw, table, out, table_at, col, first_col, in_row, lanes, cols, OP, COL, BESIDE: tl.constexpr):
+def load_sources(g, gv, gw, table, out, table_at, col, first_col, in_row, lanes, cols, OP, COL, BESIDE: tl.constexpr):
     """The outputs of a row that read a tile of ``cover_tiles``."""
     sources = ()
     if BESIDE:
         for b in tl.static_range((COL.padding - COL.taps + 1) // SIDE, (COL.padding + SIDE - 1) // SIDE + 1):
-            found = sources_beside(g, gw, table, out, table_at, (col + b) * SIDE, in_row, cols, lanes.t[3], OP)
+            found = load_source_vectors(g, gw, table, out, table_at, (col + b) * SIDE, in_row, cols, lanes.t[3], OP)
             for k in tl.static_range(SIDE):
                 if b * SIDE + k > COL.padding - COL.taps and b * SIDE + k < COL.padding + SIDE:
                     sources = sources + (found[k],)
@@ -874,7 +874,7 @@ def sources_of(g, gv, gw, table, out, table_at, col, first_col, in_row, lanes, c
         o_col = first_col + (COL.first + b)
         here = in_row & (o_col >= 0) & (o_col < cols.outputs)
         across, table_across = (o_col * lanes.y[3]).to(tl.int64), (o_col * lanes.t[3]).to(tl.int64)
-        source = source_at(g + out, gv + out, gw + out, table + table_at, across, table_across, here, OP)
+        source = load_source(g + out, gv + out, gw + out, table + table_at, across, table_across, here, OP)
         sources = sources + ((source, here),)
     return sources
 
@@ -889,7 +889,7 @@ def tap_in_tile(cell, e, tile):
 
 
 @triton.jit
-def sums_of(sources, NR: tl.constexpr, COL):
+def sum_columns(sources, NR: tl.constexpr, COL):
     """What each column of a tile receives from each of the ``NR`` rows of outputs, of averages."""
     sums = ()
     for a in tl.static_range(NR):
@@ -903,14 +903,14 @@ def sums_of(sources, NR: tl.constexpr, COL):
 
 
 @triton.jit
-def state_of(x, xw, at, inside, g, OP):
+def load_cell_state(x, xw, at, inside, g, OP):
     """The state of a cell, as far as what it receives depends on it."""
-    v = lifted(tl.zeros(at.shape, g.dtype.element_ty))
+    v = widen(tl.zeros(at.shape, g.dtype.element_ty))
     w = v
     if OP.kind == TIED or OP.kind == SOFT:
-        v = lifted(tl.load(x + at, mask=inside, other=0.0))
+        v = widen(tl.load(x + at, mask=inside, other=0.0))
         if OP.factor != 1 and not OP.states:
-            v = scaled(v, OP.factor)
+            v = scale(v, OP.factor)
         w = tl.full(v.shape, 1.0, v.dtype)
         if OP.states and OP.kind == SOFT:
             w = tl.load(xw + at, mask=inside, other=0.0)
@@ -929,7 +929,7 @@ def cover(
     ``ALIKE``: one output reads all of them.
     """
     i = lane_indices(BLOCK)
-    outer0, outer1, row, col, inner = located(i, lanes.cuts, BLOCK)
+    outer0, outer1, row, col, inner = locate(i, lanes.cuts, BLOCK)
     col, inner = col * (1 if INNER else V), inner * (V if INNER else 1)
     side = tl.arange(0, V)[None, :]
     at = outer0 * lanes.x[0] + outer1 * lanes.x[1] + row * lanes.x[2]
@@ -947,8 +947,8 @@ def cover(
         base, table_base = base + side * lanes.y[4], table_base + side * lanes.t[4]
     elif not ALIKE:
         col = col + side
-    v, w = state_of(x, xw, at, inside, g, OP)
-    total = lifted(tl.zeros(at.shape, g.dtype.element_ty))
+    v, w = load_cell_state(x, xw, at, inside, g, OP)
+    total = widen(tl.zeros(at.shape, g.dtype.element_ty))
     for a in range(ROW.readers):  # outputs in their order, as ``cover_tiles`` adds them up
         o_row, tap_row, in_row = reader(row, ROW.readers - 1 - a, rows, ROW)
         part = tl.zeros_like(total) if OP.kind == SUM else total
@@ -957,14 +957,14 @@ def cover(
             out = base + o_row * lanes.y[2] + o_col * lanes.y[3]
             table_at = table_base + o_row * lanes.t[2] + o_col * lanes.t[3]
             here, tap = inside & in_row & in_col, tap_row * COL.taps + (tap_col + side if ALIKE else tap_col)
-            source = source_at(g, gv, gw, table, out, table_at, here, OP)
-            part += received(source, tap, here, v, w, OP)
+            source = load_source(g, gv, gw, table, out, table_at, here, OP)
+            part += contribution(source, tap, here, v, w, OP)
         total = total + part if OP.kind == SUM else part
-    tl.store(dx + at, stored(total, dx), mask=inside)
+    tl.store(dx + at, narrow(total, dx), mask=inside)
 
 
 @triton.jit
-def total_of(sources, sums, v, w, R: tl.constexpr, C: tl.constexpr, OP, ROW, COL):
+def sum_sources(sources, sums, v, w, R: tl.constexpr, C: tl.constexpr, OP, ROW, COL):
     """What cell ``R``, ``C`` of a tile, of state (v, w), receives.
 
     Taps are compared where they are found: under a name they would be numbers of the running kernel.
@@ -982,7 +982,7 @@ def total_of(sources, sums, v, w, R: tl.constexpr, C: tl.constexpr, OP, ROW, COL
                         tap = row_tap * COL.taps + tap_in_tile(C, b, COL)
                         total = tl.where(source[2] == tap, total + source[0], total)
                     else:
-                        total += received(source, 0, here, v, w, OP)
+                        total += contribution(source, 0, here, v, w, OP)
     return total
 
 
@@ -1002,7 +1002,7 @@ def cover_tiles(
     """
     i = lane_indices(BLOCK)
     inside = i < lanes.total
-    outer0, outer1, row, col, inner = located(i, lanes.cuts, BLOCK)
+    outer0, outer1, row, col, inner = locate(i, lanes.cuts, BLOCK)
     base = plane_offset(outer0, outer1, inner, lanes.y)
     table_base = plane_offset(outer0, outer1, inner, lanes.t)
     first_row = row * ROW.outputs + (rows.lo - ROW.left) // ROW.stride
@@ -1012,10 +1012,10 @@ def cover_tiles(
         o_row = first_row + (ROW.first + a)
         in_row = inside & (o_row >= 0) & (o_row < rows.outputs)
         out, table_at = base + o_row * lanes.y[2], table_base + o_row * lanes.t[2]
-        sources = sources + sources_of(
+        sources = sources + load_sources(
             g, gv, gw, table, out, table_at, col, first_col, in_row, lanes, cols, OP, COL, BESIDE
         )
-    sums = sums_of(sources, ROW.readers if OP.kind == SUM else 0, COL)
+    sums = sum_columns(sources, ROW.readers if OP.kind == SUM else 0, COL)
     apart_bytes: tl.constexpr = JOIN * dx.dtype.element_ty.itemsize
     first, totals = outer0 * lanes.x[0] + outer1 * lanes.x[1] + row * ROW.cells * lanes.x[2] + inner * lanes.x[4], ()
     for r in tl.static_range(ROW.cells):
@@ -1024,16 +1024,16 @@ def cover_tiles(
             totals = ()
         for c in tl.static_range(COL.cells):
             k = col * COL.cells + c
-            v, w = state_of(x + at, xw + at, k * lanes.x[3], in_row & (k < cols.size), g, OP)
-            totals = totals + (total_of(sources, sums, v, w, r, c, OP, ROW, COL),)
+            v, w = load_cell_state(x + at, xw + at, k * lanes.x[3], in_row & (k < cols.size), g, OP)
+            totals = totals + (sum_sources(sources, sums, v, w, r, c, OP, ROW, COL),)
         if not JOIN:
             for c in tl.static_range(COL.cells):
                 k = col * COL.cells + c
-                tl.store(dx + at + (k * lanes.x[3]).to(tl.int64), stored(totals[c], dx), mask=in_row & (k < cols.size))
+                tl.store(dx + at + (k * lanes.x[3]).to(tl.int64), narrow(totals[c], dx), mask=in_row & (k < cols.size))
         elif not FLAT:
-            put_beside(tl.multiple_of(dx + (at + col * COL.cells), apart_bytes), totals, in_row, COL.cells)
+            store_vectors(tl.multiple_of(dx + (at + col * COL.cells), apart_bytes), totals, in_row, COL.cells)
     if FLAT:
-        put_beside(tl.multiple_of(dx + first, apart_bytes), totals, inside, ROW.cells * COL.cells)
+        store_vectors(tl.multiple_of(dx + first, apart_bytes), totals, inside, ROW.cells * COL.cells)
 
 
 # --- winners' tangents ------------------------------------------------------------------------------------------------
@@ -1047,12 +1047,12 @@ def take(
     """For every output the number at its winner; 0 if there is none."""
     i = lane_indices(BLOCK)
     inside = i < lanes.total
-    outer0, outer1, row, col, inner = located(i, lanes.cuts, BLOCK)
-    out = offset((outer0, outer1, row, col, inner), lanes.y)
+    outer0, outer1, row, col, inner = locate(i, lanes.cuts, BLOCK)
+    out = offset_of((outer0, outer1, row, col, inner), lanes.y)
     code = tl.load(winners + out, mask=inside, other=0).to(tl.int32)
     has_winner = inside & (code != NONE)
     code = tl.where(has_winner, code, 0)
     h = start_of(row, rows, ROW) + (code // COL.taps) * ROW.dilation
     c = start_of(col, cols, COL) + (code % COL.taps) * COL.dilation
-    at = offset((outer0, outer1, h, c, inner), lanes.x)
+    at = offset_of((outer0, outer1, h, c, inner), lanes.x)
     tl.store(y + out, tl.load(u + at, mask=has_winner, other=0.0), mask=inside)
