@@ -257,7 +257,7 @@ def microseconds(function: Callable[[], Any], calls: int = 1000, turns: int = 9)
 def host() -> None:
     """What a call on a tiny tensor costs before anything is launched, beside torch's own on the CPU, all of it."""
     device.DEVICES.add("cpu")
-    plans.Launch.__call__ = lambda self, tensors: _ignored(*[tensors[i] for i in self.slots], *self.numbers)  # type: ignore[method-assign]
+    plans.Launch.__call__ = lambda self, tensors: _ignored(*[tensors[i] for i in self.slots], *self.arguments)  # type: ignore[method-assign]
     torch.set_num_threads(1)
     x, g = torch.randn(1, 1, 4, 4), torch.ones(1, 1, 2, 2)
     leaf = x.clone().requires_grad_()

@@ -1,4 +1,5 @@
-"""Triton's interpreter without half of its work, and with a check of what kernels claim of addresses.
+"""Triton's interpreter without half of its work, with bfloat16 as on a GPU, and with a check of what kernels claim of
+addresses.
 
 Whenever a kernel calls a function, it puts its own operators in the place of Triton's, though they have been there
 since the kernel was launched: the functions of one module see one ``triton.language``. Those of Triton's own modules
@@ -9,9 +10,11 @@ from math import nan
 
 import numpy as np
 import pytest
+import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, ReduceOps
 
+from gradspec import bf16
 from gradspec.backends.triton import plans, pool, pool_kernels
 
 _call = InterpretedFunction.__call__
@@ -36,6 +39,17 @@ def _np_dtype(dtype, find=interpreter._get_np_dtype):
     if name not in _np_dtypes:
         _np_dtypes[name] = find(dtype)
     return _np_dtypes[name]
+
+
+_FORMATS = {tl.bfloat16: bf16.numpy, tl.float32: np.dtype(np.float32)}
+
+
+def _convert_float(data, source, target, rounding_mode, convert=interpreter._convert_float):
+    """bfloat16 as on a GPU: Triton's interpreter cuts numbers off to it, and reads subnormal ones wrongly."""
+    if source not in _FORMATS or target not in _FORMATS:
+        return convert(data, source, target, rounding_mode)
+    found = data.view(_FORMATS[source]).astype(_FORMATS[target])
+    return found.view(np.uint16 if target == tl.bfloat16 else np.uint32)
 
 
 def _filled(device, allocator=plans.allocator):
@@ -67,13 +81,21 @@ def _reduced(self, input):
     return found
 
 
+def speed_up(put):
+    """Put these functions in the place of Triton's: ``put`` is ``setattr``, or a test's own.
+
+    The interpreter's time goes with the number of programs, not with that of lanes, so these are many.
+    """
+    put(InterpretedFunction, "__call__", _call_quickly)
+    put(interpreter, "_patch_lang_core", _patched)
+    put(interpreter, "_get_np_dtype", _np_dtype)
+    put(interpreter, "_convert_float", _convert_float)
+    put(ReduceOps, "generic_reduce", _reduced)
+    put(pool, "LANES", 1024)
+    put(plans, "allocator", _filled)
+    plans.operator.cache_clear()
+
+
 @pytest.fixture
 def quick_interpreter(monkeypatch):
-    """Its time goes with the number of programs, not with that of lanes, so these are many."""
-    monkeypatch.setattr(InterpretedFunction, "__call__", _call_quickly)
-    monkeypatch.setattr(interpreter, "_patch_lang_core", _patched)
-    monkeypatch.setattr(interpreter, "_get_np_dtype", _np_dtype)
-    monkeypatch.setattr(ReduceOps, "generic_reduce", _reduced)
-    monkeypatch.setattr(pool, "LANES", 1024)
-    monkeypatch.setattr(plans, "allocator", _filled)
-    plans.operator.cache_clear()
+    speed_up(monkeypatch.setattr)

@@ -19,6 +19,7 @@ import gradspec as gs  # noqa: E402
 from backends.quick_triton import quick_interpreter  # noqa: E402, F401  (a fixture)
 from gradspec.backends.triton import geometry, plans, pool  # noqa: E402
 from gradspec.backends.triton import pool_kernels as kernels  # noqa: E402
+from gradspec.backends.triton.arguments import AxisTile  # noqa: E402
 from gradspec.conformance import meaning  # noqa: E402
 from gradspec.conformance.oracle.enclosure import enclosure  # noqa: E402
 from gradspec.graph.types import DType  # noqa: E402
@@ -488,7 +489,7 @@ def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
 
     monkeypatch.setattr(plans.Launch, "__call__", noting)
     found = pool.kernel("max_pool_pull", attrs)(x, g)[0]
-    assert launched == [(kernels.reduce_beside, [0]), (kernels.cover_tiles, [0])]
+    assert launched == [(kernels.reduce_vectors, [0]), (kernels.cover_tiles, [0])]
     torch.testing.assert_close(found, pool.kernel("max_pool_pull", attrs)(x.clone(), g.clone())[0], rtol=0, atol=0)
 
 
@@ -496,11 +497,11 @@ def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
 def test_gradients_of_many_bins_are_not_unrolled(monkeypatch, sizes):
     """A tile of 255 pairs of bins took 100 s to compile, and one of more than 64 cells does not."""
     launched = []
-    monkeypatch.setattr(plans.Planner, "launch", lambda self, kernel, *rest, **known: launched.append((kernel, known)))
+    monkeypatch.setattr(plans.Planner, "launch", lambda self, kernel, *rest: launched.append((kernel, rest)))
     x, g = torch.empty(2, *sizes[:2]), torch.empty(2, *sizes[2:])
     pool.kernel("max_pool_pull", ops.MaxPool(**windows(x.shape, {"output_size": sizes[2:]}))).plan([x, g])
-    tiles = [known for kernel, known in launched if kernel is kernels.cover_tiles]
-    assert all(t["NR"] * t["NC"] <= 32 and t["TR"] * t["TC"] <= 64 for t in tiles)
+    tiles = [[r for r in rest if isinstance(r, AxisTile)] for kernel, rest in launched if kernel is kernels.cover_tiles]
+    assert all(row.readers * col.readers <= 32 and row.cells * col.cells <= 64 for row, col in tiles)
     assert any(kernel is kernels.cover for kernel, _ in launched)
 
 

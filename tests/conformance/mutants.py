@@ -1,10 +1,12 @@
-"""Planted bugs: our own kernels, each broken in one place, which ``gradspec check native`` must find.
+"""Planted bugs: our own kernels, each broken in one place, which ``gradspec check`` must find.
 
     python tests/conformance/mutants.py              all of them, and the unbroken package
     python tests/conformance/mutants.py last_tie …   some of them
 
 Every mutant is a copy of the package in which one stretch of source is replaced. The default run is made on it, with
-its default time of 60 seconds, and ends at the first defect. Each run has two processor cores of its own.
+its default time of 60 seconds, and ends at the first defect. Each run has two processor cores of its own. Triton's
+interpreter is slow, so a mutant of the Triton kernels is judged by a few cases that it can change. The same cases must
+find nothing in the kernels as they are.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import sys
 import tempfile
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
-SOURCE = Path(__file__).parents[2] / "src"
+TESTS = Path(__file__).parents[1]
+SOURCE = TESTS.parent / "src"
 SECONDS = 60
 
 
@@ -35,6 +38,15 @@ class Mutant:
     file: str
     before: str
     after: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> str:
+        return "conformance.triton_kernels:Pooling" if self.file.startswith(TRITON) else "native"
+
+    @property
+    def is_broken(self) -> bool:
+        return self.before != self.after
 
     def plant(self, package: Path) -> None:
         file = package / self.file
@@ -42,6 +54,16 @@ class Mutant:
         if self.before not in text:
             raise LookupError(f"{self.name}: {self.file} no longer contains {self.before!r}")
         file.write_text(text.replace(self.before, self.after, 1))
+
+
+TRITON = "backends/triton/"
+TRITON_PLAN, TRITON_GEOMETRY, TRITON_KERNELS = (f"{TRITON}{name}.py" for name in ("pool", "geometry", "pool_kernels"))
+
+
+def ten_cases(op: str, mode: str, domain: str, planes: str = "channels=2..3 batch=1") -> tuple[str, ...]:
+    """Options of a run on a few cases of float32, all with a geometry that the mutant breaks."""
+    count = ("--cases", "10", "--seconds", "600")
+    return ("--ops", op, "--modes", mode, "--dtypes", "f32", *count, "--domain", f"{domain} {planes}")
 
 
 POOL, CONV, TABLES, FORMATS = "backends/cpu/pool/", "backends/cpu/conv/", "backends/tables.py", "codegen/formats.py"
@@ -382,6 +404,114 @@ MUTANTS = (
         "rounded = bits + 0x7FFF + ((bits >> 16) & 1)",
         "rounded = bits + 0x8000",
     ),
+    # fast paths of the Triton kernels that take one geometry too many
+    Mutant(
+        "triton_vectors_of_dilated_windows",
+        TRITON_PLAN,
+        "axis.bins or axis.dilation > 1 or axis.also for",
+        "axis.bins or axis.also for",
+        ten_cases("max_pool", "value", "kernel_size=2x2 stride=1 padding=1 dilation=2 height=4..8 width=8"),
+    ),
+    Mutant(
+        "triton_vectors_of_uneven_bins",
+        TRITON_PLAN,
+        "axis.bins or axis.dilation > 1 or axis.also for",
+        "axis.dilation > 1 or axis.also for",
+        ten_cases("adaptive_max_pool", "value", "output_size=3x8 height=6 width=12"),
+    ),
+    Mutant(
+        "triton_vectors_of_outputs_that_are_not_whole",
+        TRITON_PLAN,
+        "_are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)",
+        "_are_vectors(col, col.size, x.strides)",
+        ten_cases("max_pool", "value", "kernel_size=2x4 stride=1 padding=0 dilation=1 height=3..6 width=8"),
+    ),
+    Mutant(
+        "triton_vectors_of_cells_that_are_not_whole",
+        TRITON_PLAN,
+        "_are_vectors(col, col.size, x.strides) and _are_vectors(col, col.outputs, y)",
+        "_are_vectors(col, col.outputs, y)",
+        ten_cases("max_pool", "value", "kernel_size=2x2 stride=1 padding=0 dilation=1 height=3..6 width=9"),
+    ),
+    Mutant(
+        "triton_windows_shared_with_a_stride",
+        TRITON_KERNELS,
+        "n: tl.constexpr = 1 if S > 1 else min(most, N)",
+        "n: tl.constexpr = min(most, N)",
+        ten_cases("max_pool", "value", "kernel_size=4x4 stride=2 padding=1 dilation=1 height=8 width=16"),
+    ),
+    Mutant(
+        "triton_strips_of_dilated_rows",
+        TRITON_PLAN,
+        "row.dilation > 1 or row.bins or row.stride",
+        "row.bins or row.stride",
+        ten_cases("max_pool", "value", "kernel_size=3x3 stride=1 padding=0 dilation=2 height=8..12 width=7"),
+    ),
+    Mutant(
+        "triton_strips_of_uneven_bins",
+        TRITON_PLAN,
+        "row.dilation > 1 or row.bins or row.stride",
+        "row.dilation > 1 or row.stride",
+        ten_cases("adaptive_max_pool", "value", "output_size=4x3 height=7 width=7"),
+    ),
+    Mutant(
+        "triton_rows_folded_across_gaps",
+        TRITON_PLAN,
+        "row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0",
+        "row.is_whole else 0",
+        ten_cases("max_pool", "value", "kernel_size=5x7 stride=1 padding=0 dilation=1 height=5 width=7"),
+    ),
+    Mutant(
+        "triton_tangents_of_folded_winners",
+        TRITON_PLAN,
+        "(len(steps) > 1 or steps[0].taps > FEW_TAPS)",
+        "len(steps) > 1",
+        ten_cases("max_pool", "jvp", "kernel_size=5x7 stride=1 padding=0 dilation=1 height=5 width=7"),
+    ),
+    Mutant(
+        "triton_tiles_of_dilated_windows",
+        TRITON_PLAN,
+        "axis.dilation > 1 or axis.stride > wide for",
+        "axis.stride > wide for",
+        ten_cases("max_pool", "vjp", "kernel_size=3x3 stride=1 padding=0 dilation=2 height=8 width=8"),
+    ),
+    Mutant(
+        "triton_tiles_of_vectors_with_a_stride",
+        TRITON_PLAN,
+        "are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides)",
+        "are_vectors and _are_vectors(col, col.outputs, g.strides)",
+        ten_cases("max_pool", "vjp", "kernel_size=2x2 stride=2 padding=0 dilation=1 height=4 width=16"),
+    ),
+    Mutant(
+        "triton_tiles_of_vectors_that_are_not_whole",
+        TRITON_PLAN,
+        "are_vectors and col.stride == 1 and _are_vectors(col, col.outputs, g.strides)",
+        "are_vectors and col.stride == 1",
+        ten_cases("max_pool", "vjp", "kernel_size=2x4 stride=1 padding=0 dilation=1 height=3..6 width=8"),
+    ),
+    Mutant(
+        "triton_tiles_joined_across_gaps",
+        TRITON_PLAN,
+        "if not _is_fastest(col, dx) or not (col.bins",
+        "if not (col.bins",
+        ten_cases("adaptive_max_pool", "vjp", "output_size=4x4 height=6 width=6 layouts=channels_last"),
+    ),
+    Mutant(
+        "triton_cells_alike_with_padding",
+        TRITON_GEOMETRY,
+        "return is_disjoint and self.stride % cells == 0 and self.lo % cells == 0",
+        "return is_disjoint and self.stride % cells == 0",
+        ten_cases("max_pool", "vjp", "kernel_size=2x8 stride=2x8 padding=0+0x2+6 dilation=1 height=4 width=24"),
+    ),
+    Mutant(
+        "triton_cells_written_beyond_their_row",
+        TRITON_PLAN,
+        "_are_multiples(n, fastest[-1], _outside(col, dx))",
+        "_are_multiples(n, n, _outside(col, dx))",
+        ten_cases(
+            "max_pool", "vjp", "kernel_size=8 stride=8 padding=0 dilation=1 width=9..15", "channels=none batch=none"
+        ),
+    ),
 )
 
 
@@ -407,16 +537,19 @@ def tried(mutant: Mutant | None, cores: Collection[int] = (), *options: str) -> 
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "gradspec"
         shutil.copytree(SOURCE / "gradspec", package, ignore=shutil.ignore_patterns("__pycache__"))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}
+        paths = [folder, str(TESTS), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TRITON_INTERPRET": "1"}
+        target = "native" if mutant is None else mutant.target
         if mutant is not None:
             mutant.plant(package)
+            options = ("--fail-fast", *mutant.options, *options)
             if "kernels" in mutant.file or mutant.file == FORMATS:  # nobody else has a use for its machine code
                 environment["GRADSPEC_CACHE_DIR"] = str(Path(folder) / "cache")
         result = Path(folder) / "run.json"
-        options = ("--seed", "0", "--json", str(result), *(["--fail-fast"] if mutant is not None else []), *options)
+        options = ("--seed", "0", "--json", str(result), *options)
         start = perf_counter()
         run = subprocess.Popen(
-            [sys.executable, "-c", "from gradspec.cli import main; main()", "check", "native", *options],
+            [sys.executable, "-c", "from gradspec.cli import main; main()", "check", target, *options],
             env=environment,
             cwd=folder,
             stdout=subprocess.PIPE,
@@ -438,6 +571,7 @@ def main(names: list[str]) -> int:
     if unknown := set(names) - {mutant.name for mutant in MUTANTS}:
         raise SystemExit(f"there is no mutant {', '.join(sorted(unknown))}")
     chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    unbroken = [replace(m, name=f"({m.name} as it is)", after=m.before) for m in chosen if m.file.startswith(TRITON)]
     available, pairs = sorted(os.sched_getaffinity(0)), SimpleQueue[tuple[int, ...]]()
     for i in range(0, max(len(available) - 1, 1), 2):
         pairs.put(tuple(available[i : i + 2]))
@@ -446,12 +580,13 @@ def main(names: list[str]) -> int:
         cores = pairs.get()
         trial = tried(mutant, cores)
         pairs.put(cores)
-        is_right = (trial.finding is None) == (mutant is None) and trial.code == int(mutant is not None)
+        is_broken = mutant is not None and mutant.is_broken
+        is_right = (trial.finding is not None) == is_broken and trial.code == int(is_broken)
         print(trial if is_right else f"{trial}\n{trial.output}", flush=True)
         return is_right
 
     with ThreadPoolExecutor(pairs.qsize()) as pool:
-        wrong = list(pool.map(on_two_cores, [*chosen, *([] if names else [None])])).count(False)
+        wrong = list(pool.map(on_two_cores, [*chosen, *unbroken, *([] if names else [None])])).count(False)
     print(f"{len(chosen)} planted, {wrong} not as they should be")
     return wrong
 

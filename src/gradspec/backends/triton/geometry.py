@@ -8,9 +8,8 @@ from math import gcd, prod
 from typing import NamedTuple, TypeAlias
 
 from gradspec.backends.tables import counted_taps, real_cells
+from gradspec.backends.triton.arguments import AxisSizes, AxisTile, AxisWindows, LaneArguments, Shape
 from gradspec.spec.window import Adaptive, AxisWindow, Window
-
-Shape: TypeAlias = tuple[int, ...]
 
 FEW_TAPS, DEEP_TAPS = 25, 27
 """Windows of at most so many taps are reduced along two axes at once, and along three."""
@@ -30,7 +29,7 @@ class PassAxis(NamedTuple):
     stride: int = 1
     dilation: int = 1
     bins: int = 0
-    """1 for bins of different widths, 2 if there are few of them; see ``pool_kernels.share``."""
+    """1 for bins of different widths, 2 if there are few of them; see ``pool_kernels.scale_index``."""
     readers: int = 1
     """By how many outputs a cell is read, at most."""
     hollow: bool = False
@@ -39,8 +38,16 @@ class PassAxis(NamedTuple):
     """Axes of the tensor before that one which are part of this one, and lie in memory as one with it."""
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        return self.size, self.outputs, self.lo
+    def sizes(self) -> AxisSizes:
+        return AxisSizes(self.size, self.outputs, self.lo)
+
+    @property
+    def windows(self) -> AxisWindows:
+        return AxisWindows(self.taps, self.stride, self.dilation, self.bins)
+
+    def reduced(self, strip: int = 1) -> AxisWindows:
+        """The windows when so many at once are reduced."""
+        return self.windows._replace(edges=self.has_edges or self.outputs % strip > 0)
 
     @property
     def has_edges(self) -> bool:
@@ -84,34 +91,21 @@ def _axis(dim: int, axis: AxisWindow) -> PassAxis:
     return PassAxis(dim, n, m, axis.lo, taps, stride, dilation, 0, readers, hollow)
 
 
-class CellTile(NamedTuple):
-    """Neighbouring cells along an axis, whole strides or a period of its bins, and the outputs that read them; see
-    ``cover_tiles``."""
-
-    cells: int
-    outputs: int
-    """Strides or bins of a tile."""
-    left: int
-    """What is left of the padding when whole strides are taken away."""
-    first: int
-    """The first of the outputs, counted from the one that begins where the tile does without padding."""
-    readers: int
-
-
-def tile(axis: PassAxis, strides: int) -> CellTile:
+def tile(axis: PassAxis, strides: int) -> AxisTile:
     """A tile of so many strides, or of as many cells as bins begin anew after; the axis has no dilation.
 
-    >>> tile(PassAxis(0, size=9, outputs=5, lo=1, taps=3, stride=2), 1)
-    CellTile(cells=2, outputs=1, left=1, first=0, readers=2)
-    >>> tile(PassAxis(0, size=14, outputs=4, taps=4, bins=2), 1)
-    CellTile(cells=7, outputs=2, left=0, first=0, readers=2)
+    >>> tile(PassAxis(0, size=9, outputs=5, lo=1, taps=3, stride=2), 1)[3:8]  # cells, outputs, left, first, readers
+    (2, 1, 1, 0, 2)
+    >>> tile(PassAxis(0, size=14, outputs=4, taps=4, bins=2), 1)[3:8]
+    (7, 2, 0, 0, 2)
     """
     if axis.bins:
         common = gcd(axis.size, axis.outputs)
-        return CellTile(axis.size // common, axis.outputs // common, 0, 0, axis.outputs // common)
+        cells, outputs = axis.size // common, axis.outputs // common
+        return AxisTile(axis.taps, axis.stride, True, cells, outputs, 0, 0, outputs)
     cells, left = strides * axis.stride, axis.lo % axis.stride
     first, last = -((axis.taps - 1 - left) // axis.stride), (left + cells - 1) // axis.stride
-    return CellTile(cells, strides, left, first, last - first + 1)
+    return AxisTile(axis.taps, axis.stride, False, cells, strides, left, first, last - first + 1)
 
 
 class Pass(NamedTuple):
@@ -137,7 +131,7 @@ class Pass(NamedTuple):
         """Whether a window has no cell."""
         return any(axis.hollow for axis in self.axes)
 
-    def pooled(self, shape: Shape) -> Shape:
+    def output_shape(self, shape: Shape) -> Shape:
         sizes = list(shape)
         for axis in self.axes:
             for d in axis.dims:
@@ -173,7 +167,7 @@ def passes(
         last = waiting.pop()
         inner = prod(window.sizes[last.dims[-1] - first + 1 :])
         while waiting and _are_one(waiting[-1], last):
-            last = _as_one(waiting.pop(), last)
+            last = _merge(waiting.pop(), last)
         is_next = waiting and waiting[-1].dim == last.dims[0] - 1
         if is_next and waiting[-1].taps * last.taps <= few:
             row = waiting.pop()
@@ -195,23 +189,23 @@ def _are_one(axis: PassAxis, after: PassAxis) -> bool:
     return is_next and axis.is_whole and after.is_whole and axis.taps * after.taps > FEW_TAPS
 
 
-def _as_one(axis: PassAxis, after: PassAxis) -> PassAxis:
+def _merge(axis: PassAxis, after: PassAxis) -> PassAxis:
     n = axis.size * after.size
     return PassAxis(after.dim, n, 1, 0, n, n, also=(*axis.dims, *after.also))
 
 
-def fitting(shape: Shape, like: Shape, steps: Sequence[Pass]) -> Shape:
+def fit_strides(shape: Shape, like: Shape, steps: Sequence[Pass]) -> Shape:
     """Strides of a tensor without gaps, in the order of others, in which what is one axis for a pass lies as one.
 
     >>> from gradspec.spec.window import regular
     >>> shape, steps = (2, 5, 6, 7), passes(regular((6, 7), (6, 7)), 4)
-    >>> fitting(shape, (210, 1, 35, 5), steps), fitting(shape, (210, 7, 35, 1), steps)
+    >>> fit_strides(shape, (210, 1, 35, 5), steps), fit_strides(shape, (210, 7, 35, 1), steps)
     ((210, 1, 35, 5), (210, 42, 7, 1))
     """
-    strides = dense(shape, like)
+    strides = dense_strides(shape, like)
     runs = [step.row.dims for step in steps]
     lie_as_one = all(strides[a] == shape[b] * strides[b] for dims in runs for a, b in pairwise(dims))
-    return strides if lie_as_one else dense(shape, range(len(shape), 0, -1))
+    return strides if lie_as_one else dense_strides(shape, range(len(shape), 0, -1))
 
 
 # --- tensors as five axes ---------------------------------------------------------------------------------------------
@@ -220,22 +214,15 @@ def fitting(shape: Shape, like: Shape, steps: Sequence[Pass]) -> Shape:
 class Lanes(NamedTuple):
     """The lanes of a launch: ``(outer, outer, row, column, inner)`` of tensors, each with strides of its own."""
 
-    total: int
-    cuts: tuple[tuple[int, int, int], ...]
+    arguments: LaneArguments
     axes: int
     """A bit for every axis but the first that has more than one index."""
     wide: bool
     """Whether offsets need 64 bits."""
-    strides: tuple[Shape, ...]
-
-    @property
-    def numbers(self) -> list[int]:
-        """All of it as kernels take it."""
-        return [self.total, *(n for part in (*self.cuts, *self.strides) for n in part)]
 
 
 def _cut(n: int) -> tuple[int, int, int]:
-    """What lanes are divided by: ``n``, and the number that a product takes its place with; see ``divided``."""
+    """What lanes are divided by: ``n``, and the number that a product takes its place with; see ``divide_index``."""
     shift = 31 + max(n - 1, 0).bit_length()
     return n, -(-(1 << shift) // max(n, 1)), shift
 
@@ -272,38 +259,14 @@ def lanes(
     farthest = max(sum((n - 1) * step for n, step in zip(sizes, s, strict=True)) for s in strides)
     reach = max((axis.outputs - 1) * axis.stride + axis.taps * axis.dilation for axis in (row, col, deep))
     bits = sum(1 << i for i, n in enumerate(counts[1:]) if n > 1)
-    return Lanes(prod(counts), tuple(map(_cut, counts[1:])), bits, max(prod(counts), farthest, reach) >= FAR, found)
+    arguments = LaneArguments(prod(counts), tuple(map(_cut, counts[1:])), *found)
+    return Lanes(arguments, bits, max(prod(counts), farthest, reach) >= FAR)
 
 
 def have_lanes(shape: Shape, strides: Sequence[Shape], step: Pass) -> bool:
     """Whether the axes beside those of a pass are few enough."""
     outer, _ = _beside(shape, strides, step.row, step.col, step.deep)
     return len(outer) <= (2 if step.deep.dim is None else 1)
-
-
-def split(
-    shape: Shape, strides: Sequence[Shape], axis: PassAxis, other: PassAxis, into: CellTile
-) -> tuple[Shape, Sequence[Shape], PassAxis, PassAxis]:
-    """An axis as two where no window reaches across tiles: tiles, which take no part in the pass, and the cells of one.
-    Not if lanes have no room for it, or go on in another order than memory: tiles then lie outside the other axis.
-    ``shape`` and the first ``strides`` are those of the cells.
-
-    >>> row = PassAxis(1, size=6, outputs=3, taps=2, stride=2)
-    >>> split((5, 6, 4), ((24, 4, 1), (12, 4, 1)), row, PassAxis(2, 4, 4), tile(row, 1))[:2]
-    ((5, 3, 2, 4), ((24, 8, 4, 1), (12, 4, 4, 1)))
-    """
-    d, then = axis.dim, other.dim
-    is_free = axis.bins or (axis.taps == axis.stride and not axis.lo and axis.size == axis.outputs * axis.stride)
-    is_outside = d is not None and (then is None or strides[0][d] > strides[0][then])
-    if d is None or not (is_free and is_outside) or axis.size % into.cells:
-        return shape, strides, axis, other
-    counts = (into.cells, *[into.outputs] * (len(strides) - 1))
-    apart = tuple((*s[:d], n * s[d], s[d], *s[d + 1 :]) for n, s in zip(counts, strides, strict=True))
-    sizes = (*shape[:d], axis.size // into.cells, into.cells, *shape[d + 1 :])
-    cells = axis._replace(dim=d + 1, size=into.cells, outputs=into.outputs)
-    moved = other if then is None or then < d else other._replace(dim=then + 1)
-    has_room = have_lanes(sizes, apart, Pass(cells, moved, 1))
-    return (sizes, apart, cells, moved) if has_room else (shape, strides, axis, other)
 
 
 Group: TypeAlias = tuple[int, Shape]
@@ -314,13 +277,13 @@ def _beside(
     shape: Shape, strides: Sequence[Shape], row: PassAxis, col: PassAxis, deep: PassAxis
 ) -> tuple[list[Group], Group | None]:
     """What lies outside or between the axes of a pass, outermost first, and what lies inside all of them."""
-    groups = _merged(shape, strides, (*row.dims, *col.dims, *deep.dims))
+    groups = _merge_axes(shape, strides, (*row.dims, *col.dims, *deep.dims))
     steps = [strides[0][axis.dim] for axis in (row, col, deep) if axis.dim is not None]
     is_inside = groups and all(groups[-1][1][0] < step for step in steps)
     return (groups[:-1], groups[-1]) if is_inside else (groups, None)
 
 
-def _merged(shape: Shape, strides: Sequence[Shape], without: Shape) -> list[Group]:
+def _merge_axes(shape: Shape, strides: Sequence[Shape], without: Shape) -> list[Group]:
     """The other axes, as few as they can be, outermost first: sizes, and strides in every tensor."""
     others = [d for d in range(len(shape)) if d not in without and shape[d] > 1]
     groups: list[Group] = []
@@ -333,10 +296,10 @@ def _merged(shape: Shape, strides: Sequence[Shape], without: Shape) -> list[Grou
     return groups
 
 
-def dense(shape: Sequence[int], like: Sequence[int]) -> Shape:
+def dense_strides(shape: Sequence[int], like: Sequence[int]) -> Shape:
     """Strides of a tensor without gaps whose axes lie in the order of those with the strides ``like``.
 
-    >>> dense((2, 3, 4), (12, 1, 3))
+    >>> dense_strides((2, 3, 4), (12, 1, 3))
     (12, 1, 3)
     """
     strides, step = [0] * len(shape), 1

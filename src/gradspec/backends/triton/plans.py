@@ -5,22 +5,29 @@ A repeated call looks its plan up, allocates the results and launches. Nothing e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+import triton
 from torch import Tensor
 from triton import knobs
-from triton.runtime import driver
+from triton.compiler import ASTSource
+from triton.runtime import JITFunction, driver
+from triton.runtime.jit import mangle_type
 
-from gradspec.backends.triton.geometry import Shape
+from gradspec.backends.triton.arguments import LaneBlock, Shape
+from gradspec.backends.triton.geometry import Lanes
 from gradspec.graph.lru import LRUCache
 
 MOST_OPERATORS, MOST_PLANS = 1024, 64
 """Operators that are remembered, and plans for each."""
 WARPS = 4
 """Warps of a program."""
+RESULTS = ("y", "yw", "yu", "dx")
+"""The parameters of kernels for results, which are memory of a plan's own and begin at a multiple of 64 bytes."""
 
 
 class Slot(NamedTuple):
@@ -44,25 +51,60 @@ class Launch:
     """A kernel with everything but its tensors."""
 
     def __init__(
-        self, kernel: Any, programs: int, slots: Sequence[Slot], numbers: Sequence[int], known: dict[str, Any]
+        self, kernel: Any, programs: int, slots: Sequence[Slot], arguments: Sequence[Any], constants: Sequence[Any]
     ):
-        self.kernel, self.grid, self.known = kernel, (programs, 1, 1), known
-        self.slots, self.numbers = tuple(slot.number for slot in slots), tuple(numbers)
+        self.kernel, self.grid = kernel, (programs, 1, 1)
+        self.slots, self.arguments, self.constants = [s.number for s in slots], tuple(arguments), tuple(constants)
         self.tensors = tuple(dict.fromkeys(self.slots))
         self.places = tuple(self.tensors.index(i) for i in self.slots)
         self.run: Callable[[list[int]], None] | None = None
 
     def __call__(self, tensors: list[Tensor]) -> None:
-        if self.run is not None:
-            addresses = [tensors[i].data_ptr() for i in self.tensors]  # each asked for once, which takes long
-            self.run([addresses[i] for i in self.places])
-            return
-        given = [tensors[i] for i in self.slots]
-        compiled = self.kernel[self.grid](*given, *self.numbers, **self.known, num_warps=WARPS)
-        if compiled is not None:  # the interpreter compiles nothing
-            # Triton would find it again for every call by the kinds of all arguments, which a plan knows.
-            names = self.kernel.arg_names[len(given) + len(self.numbers) :]
-            self.run = launcher(compiled, self.grid, (*self.numbers, *(self.known[name] for name in names)))
+        if self.run is None:
+            given = [tensors[i] for i in self.slots]
+            if not isinstance(self.kernel, JITFunction):  # the interpreter compiles nothing
+                self.kernel[self.grid](*given, *self.arguments, *self.constants)
+                return
+            self.run = launcher(self.compile(given), self.grid, flatten(self.arguments))
+        addresses = [tensors[i].data_ptr() for i in self.tensors]  # each asked for once, which takes long
+        self.run([addresses[i] for i in self.places])
+
+    def compile(self, given: Sequence[Tensor]) -> Any:
+        types = tuple(type_name(value) for value in (*given, *self.arguments))
+        return compile_kernel(self.kernel, types, self.constants, driver.active.get_current_device())
+
+
+def flatten(values: Iterable[Any]) -> tuple[Any, ...]:
+    """What records hold, in a row."""
+    return tuple(x for value in values for x in (flatten(value) if isinstance(value, tuple) else (value,)))
+
+
+def type_name(value: Any) -> Any:
+    """Triton's name for the type of an argument; for a record, such a record of names."""
+    if not isinstance(value, tuple):
+        return mangle_type(value)
+    names = map(type_name, value)
+    return type(value)(*names) if hasattr(value, "_fields") else tuple(names)
+
+
+@cache
+def compile_kernel(kernel: Any, types: tuple[Any, ...], constants: tuple[Any, ...], device: int) -> Any:
+    """The kernel for arguments of these types, and these constants, wherever tensors lie and whatever their sizes are.
+
+    A call of the kernel would compile another for numbers in records that are 1, or multiples of 16. Triton's launcher
+    would take records apart at every call, which takes longer than the rest of it: it is told of what they hold.
+    """
+    signature, paths = list(types), dict[tuple[int, ...], Any]()
+    for i, value in enumerate(constants, len(types)):
+        is_record = isinstance(value, tuple)
+        signature.append(type(value)(*["constexpr"] * len(value)) if is_record else "constexpr")
+        paths |= {(i, k): field for k, field in enumerate(value)} if is_record else {(i,): value}
+    results = (i for i, name in enumerate(kernel.arg_names) if name in RESULTS)
+    aligned = {(i,): [["tt.divisibility", 16]] for i in results}
+    source = ASTSource(kernel, dict(zip(kernel.arg_names, signature, strict=True)), paths, aligned)
+    found = triton.compile(source, target=driver.active.get_current_target(), options={"num_warps": WARPS})
+    found.src = SimpleNamespace(signature=dict(enumerate(flatten(types))), constants={})
+    return found
 
 
 def launcher(compiled: Any, grid: tuple[int, int, int], rest: tuple[Any, ...]) -> Callable[[list[int]], None]:
@@ -111,7 +153,7 @@ class Planner:
         self.steps.append(lambda tensors: tensors.append(there))
         return self._next(shape, strides, tensor.dtype)
 
-    def laid(self, slot: Slot, strides: Shape) -> Slot:
+    def lay_out(self, slot: Slot, strides: Shape) -> Slot:
         """The same numbers with other strides, copied if need be; an axis of one index may have any."""
         if all(n == 1 or a == b for n, a, b in zip(slot.shape, slot.strides, strides, strict=True)):
             return slot._replace(strides=strides)
@@ -123,21 +165,26 @@ class Planner:
         self.steps.append(copy)
         return found
 
-    def aligned(self, slot: Slot, numbers: int) -> Slot:
+    def align(self, slot: Slot, numbers: int) -> Slot:
         """The same tensor, beginning at a multiple of so many numbers, as memory that torch allocates does; copied if
         need be."""
         i, size = slot.number, numbers * slot.dtype.itemsize
 
-        def align(tensors: list[Tensor]) -> None:
+        def copy(tensors: list[Tensor]) -> None:
             if tensors[i].data_ptr() % size:
                 tensors[i] = tensors[i].clone()
 
         if i < len(self.given):
-            self.steps.append(align)
+            self.steps.append(copy)
         return slot
 
-    def launch(self, kernel: Any, programs: int, slots: Sequence[Slot], numbers: Sequence[int], **known: Any) -> None:
-        self.steps.append(Launch(kernel, programs, slots, numbers, known))
+    def launch(
+        self, kernel: Any, places: Lanes, size: int, slots: Sequence[Slot], arguments: Sequence[Any], *constants: Any
+    ) -> None:
+        """Run a kernel on these places, so many lanes in a program."""
+        numbers, axes, wide = places
+        block = LaneBlock(size, axes, wide)
+        self.steps.append(Launch(kernel, -(-numbers.total // size), slots, (numbers, *arguments), (*constants, block)))
 
     def _next(self, shape: Shape, strides: Shape, dtype: torch.dtype) -> Slot:
         self._count += 1
@@ -148,7 +195,7 @@ LaunchPlan: TypeAlias = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
 """The steps of a call, as a function of its tensors."""
 
 
-def planned(planner: Planner, results: Sequence[Slot]) -> LaunchPlan:
+def make_plan(planner: Planner, results: Sequence[Slot]) -> LaunchPlan:
     steps, numbers, device = planner.steps, [slot.number for slot in results], planner.device
 
     def run(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -184,7 +231,7 @@ class Operator:
         plan = self.plans.get(key)
         if plan is None:
             planner = Planner(tensors)
-            plan = planned(planner, self.rule(planner, self.settings, *planner.given))
+            plan = make_plan(planner, self.rule(planner, self.settings, *planner.given))
             self.plans.put(key, plan)
         return plan
 

@@ -7,7 +7,7 @@ its tape. No two lanes write to one cell and sums have a fixed order, so that ev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -16,20 +16,18 @@ import torch
 
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
+from gradspec.backends.triton.arguments import AxisTile, Operation, Shape
 from gradspec.backends.triton.geometry import (
     FEW_TAPS,
     NO_AXIS,
-    CellTile,
     Lanes,
     Pass,
     PassAxis,
-    Shape,
-    dense,
-    fitting,
+    dense_strides,
+    fit_strides,
     have_lanes,
     lanes,
     passes,
-    split,
     tile,
 )
 from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
@@ -47,8 +45,8 @@ MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
 """Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
 windows, at most."""
 MOST_PAIRS, TILE_CELLS, BIN_PAIRS, BIN_READERS = 400, 64, 256, 32
-"""Pairs of a cell of a tile and a tap that reads it, at most, and its cells, as many as ``beside`` joins; pairs of a
-cell and one of the tile's bins, and its bins, since every number of bins is another kernel."""
+"""Pairs of a cell of a tile and a tap that reads it, at most, and its cells, as many as ``join_vector`` joins; pairs of
+a cell and one of the tile's bins, and its bins, since every number of bins is another kernel."""
 
 VALUE, STATE, TANGENT, RAW = 1, 2, 4, 8
 """What a pass writes; RAW: the state's v in the place of the value that it stands for."""
@@ -61,30 +59,21 @@ def computed(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-class PoolKind(NamedTuple):
-    """What is reduced, with what kernels must know of it beforehand."""
+class PoolKind(Operation):
+    """What is reduced, the same for all passes."""
 
-    number: int
-    lowest: float | int = 0
-    factor: float = 1
-    """What cells are multiplied by first; 0: their absolute values are taken."""
-    p: float = 0.0
-    """β, or the exponent of a norm."""
-    split: bool = False
-    places: bool = False
-    """Winners are told by their places in the plane."""
-    inverse: bool = False
-    """Sums are multiplied by numbers of the table, and not divided by them."""
+    def operation(self, **of_pass: Any) -> Operation:
+        return Operation(*self)._replace(**of_pass)
 
     @property
     def is_heavy(self) -> bool:
         """Whether states are joined by functions that are long when compiled."""
-        return self.number in (kernels.SOFT.value, kernels.NORM.value)
+        return self.kind in (kernels.SOFT.value, kernels.NORM.value)
 
     @property
     def is_plain(self) -> bool:
         """Whether a state is one number, with its place at most."""
-        return self.number in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value)
+        return self.kind in (kernels.MAX.value, kernels.WINNER.value, kernels.SUM.value)
 
     @property
     def few_taps(self) -> int:
@@ -94,17 +83,17 @@ class PoolKind(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """Whether v is one of the cells."""
-        return self.number in (kernels.MAX.value, kernels.WINNER.value, kernels.TIED.value)
+        return self.kind in (kernels.MAX.value, kernels.WINNER.value, kernels.TIED.value)
 
     @property
     def carried(self) -> int:
         """What one pass leaves for the next."""
-        return VALUE if self.number in (kernels.MAX.value, kernels.SUM.value) else VALUE | STATE
+        return VALUE if self.kind in (kernels.MAX.value, kernels.SUM.value) else VALUE | STATE
 
     def state_dtype(self, step: Pass, dtype: torch.dtype) -> torch.dtype:
-        if self.number == kernels.TIED.value:
+        if self.kind == kernels.TIED.value:
             return torch.int32
-        if self.number != kernels.WINNER.value:
+        if self.kind != kernels.WINNER.value:
             return computed(dtype)
         return torch.int64 if self.places else torch.uint8 if step.taps <= NONE else torch.int32
 
@@ -149,12 +138,12 @@ def _forward(
 ) -> list[PassState]:
     """What each pass finds; of the last, what ``gives`` asks for. ``table``: a number for each output of a plane."""
     steps = _steps(kind, window, x, table)
-    x = p.laid(x, _laid(x, steps, table))
-    states = [PassState(x, None, None if u is None else p.laid(u, x.strides))]
+    x = p.lay_out(x, _operand_strides(x, steps, table))
+    states = [PassState(x, None, None if u is None else p.lay_out(u, x.strides))]
     for step in steps:
         is_last = step is steps[-1]
         asked = gives if is_last else kind.carried | (TANGENT if u is not None else 0)
-        given = _allocated(p, kind, step, states[-1].any, x.dtype, asked, is_last)
+        given = _allocate(p, kind, step, states[-1].any, x.dtype, asked, is_last)
         if not given.any.is_empty:
             numbers = _numbers(p, table if is_last else 0.0, given.any, x.dtype)
             _reduce(p, kind, step, states[-1], given, numbers, len(states) == 1, is_last, asked)
@@ -166,37 +155,38 @@ def _steps(kind: PoolKind, window: Window, x: Slot, table: Any) -> tuple[Pass, .
     """Where nothing but values is found, one pass if windows lie side by side, or passes over three axes at once if
     cells lie so that lanes go on like that."""
     if kind.carried == VALUE:
-        found = passes(window, len(x.shape), BESIDE_TAPS)
-        laid = x._replace(strides=_laid(x, found, table))
-        if len(found) == 1 and _beside(kind, found[0], laid, dense(found[0].pooled(x.shape), laid.strides)):
-            return found
-    found = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and np.ndim(table) <= 3)
-    order = (dense(x.shape, x.strides),)
-    is_deep = all(have_lanes(x.shape, order, step) for step in found if step.deep.dim is not None)
-    return found if is_deep else passes(window, len(x.shape), kind.few_taps, kind.places)
+        steps = passes(window, len(x.shape), BESIDE_TAPS)
+        laid = x._replace(strides=_operand_strides(x, steps, table))
+        outputs = dense_strides(steps[0].output_shape(x.shape), laid.strides)
+        if len(steps) == 1 and _beside(kind, steps[0], laid, outputs):
+            return steps
+    steps = passes(window, len(x.shape), kind.few_taps, kind.places, kind.carried == VALUE and np.ndim(table) <= 3)
+    order = (dense_strides(x.shape, x.strides),)
+    is_deep = all(have_lanes(x.shape, order, step) for step in steps if step.deep.dim is not None)
+    return steps if is_deep else passes(window, len(x.shape), kind.few_taps, kind.places)
 
 
-def _laid(x: Slot, steps: Sequence[Pass], table: Any) -> Shape:
+def _operand_strides(x: Slot, steps: Sequence[Pass], table: Any) -> Shape:
     """Strides of the cells when they are pooled."""
-    outputs = reduce(lambda shape, step: step.pooled(shape), steps, x.shape)
-    return fitting(x.shape, _order(outputs, x.strides, steps, table), steps)
+    outputs = reduce(lambda shape, step: step.output_shape(shape), steps, x.shape)
+    return fit_strides(x.shape, _order(outputs, x.strides, steps, table), steps)
 
 
 def _order(outputs: Shape, strides: Shape, steps: Sequence[Pass], table: Any) -> Shape:
     """The order of memory in which cells are pooled: that of ``strides``, or row by row where outputs have numbers and,
     among axes in that order, these make more of them than lanes have."""
-    rank, lying = np.ndim(table), dense(outputs, strides)
+    rank, lying = np.ndim(table), dense_strides(outputs, strides)
     first = len(outputs) - rank
-    numbers = (0,) * first + dense(outputs[first:], lying[first:])
+    numbers = (0,) * first + dense_strides(outputs[first:], lying[first:])
     is_free = not rank or have_lanes(outputs, (lying, numbers), steps[-1])
     return strides if is_free else tuple(range(len(outputs), 0, -1))
 
 
-def _allocated(
+def _allocate(
     p: Planner, kind: PoolKind, step: Pass, before: Slot, dtype: torch.dtype, asked: int, is_last: bool
 ) -> PassState:
-    shape = step.pooled(before.shape)
-    strides = dense(shape, before.strides)
+    shape = step.output_shape(before.shape)
+    strides = dense_strides(shape, before.strides)
     stored = dtype if kind.is_exact or (is_last and not asked & RAW) else computed(dtype)
     dtypes = stored, kind.state_dtype(step, dtype), dtype if is_last else computed(dtype)
     return PassState(
@@ -216,7 +206,7 @@ def _numbers(p: Planner, numbers: Any, y: Slot, dtype: torch.dtype) -> NumbersOf
     rank = np.ndim(numbers)
     if not rank:
         return NumbersOf(y._replace(strides=(0,) * len(y.shape)), float(numbers))
-    order = dense(np.shape(numbers), y.strides[-rank:])
+    order = dense_strides(np.shape(numbers), y.strides[-rank:])
     array = torch.empty_strided(np.shape(numbers), order, dtype=computed(dtype)).copy_(torch.as_tensor(numbers))
     return NumbersOf(p.constant(array, y.shape, (0,) * (len(y.shape) - rank) + order), None)
 
@@ -227,38 +217,39 @@ def _reduce(
 ) -> None:  # fmt: skip
     """One pass from ``before`` to ``given``, whose tensors are written. Winners' taps are those of this pass alone."""
     x, y, (row, col, inner, deep) = before.any, given.any, step
-    beside = _beside(kind, step, x, y.strides, numbers.table.strides)
-    if beside is not None:
-        _reduce_beside(p, kind, beside, before, given, numbers, step.is_hollow, is_last, gives)
-        return
-    is_long = row.taps * col.taps > FEW_TAPS
-    assert not is_long or col.dim is None, "fold reduces rows alone"
-    strip = 1 if is_long else _strip(kind, step, x)
     strides = x.strides, y.strides, numbers.table.strides
+    beside = _beside(kind, step, x, *strides[1:])
+    is_plain_winner = kind.kind == kernels.WINNER.value and not kind.places
+    operation = kind.operation(
+        states=not is_first and not is_plain_winner and beside is None, moves=before.u is not None, last=is_last,
+        gives=gives, none=_none(given.w), hollow=step.is_hollow, only=numbers.only,
+    )  # fmt: skip
+    written = [*(y if s is None else s for s in given), numbers.table]
+    if beside is not None:
+        (row, col), strip = beside, beside.strip
+        slots = [p.align(x, SIDE), before.u or x, *written]
+        places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs // SIDE)
+        constants = operation, row.reduced(strip), col.reduced()._replace(padding=col.lo), strip
+        p.launch(kernels.reduce_vectors, places, LANES, slots, [row.sizes, col.sizes], *constants)
+        return
+    slots = [*(x if s is None else s for s in before), *written]
+    is_long = row.taps * col.taps > FEW_TAPS
+    strip = 1 if is_long else _strip(kind, step, x)
     places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs, deep=deep)
-    whole = row.taps if is_long and row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0
-    x = p.aligned(x, SIDE) if whole else x
-    slots = [x if s is None else s for s in before] + [y if s is None else s for s in given] + [numbers.table]
-    sizes = [*places.numbers, *row.sizes, *col.sizes, inner]
-    is_plain_winner = kind.number == kernels.WINNER.value and not kind.places
-    known = {
-        "KIND": kind.number, "LOWEST": kind.lowest, "FACTOR": kind.factor, "P": kind.p, "SPLIT": kind.split,
-        "STATES": not is_first and not is_plain_winner, "MOVES": before.u is not None, "PLACES": kind.places,
-        "LAST": is_last, "GIVES": gives, "NONE": _none(given.w), "HOLLOW": step.is_hollow,
-        "ONLY": numbers.only, "INVERSE": kind.inverse, "AXES": places.axes, "WIDE": places.wide,
-        "SR": row.stride, "DR": row.dilation, "BR": row.bins,
-    }  # fmt: skip
     if is_long:
+        assert col.dim is None, "fold reduces rows alone"
+        whole = row.taps if row.is_whole and _are_vectors(row, row.size, _outside(row, x)) else 0
+        if whole:
+            p.align(x, SIDE)
         block, across = _folding(kind, row, x, whole)
-        sizes.append(row.taps)
-        p.launch(kernels.fold, -(-places.total // block), slots, sizes, **known, WHOLE=whole, B=block, T=across)
+        windows = row.windows._replace(taps=1)
+        p.launch(kernels.fold, places, block, slots, [row.sizes, inner, row.taps], operation, windows, whole, across)
     else:
-        sizes += deep.sizes
-        known |= {"KR": row.taps, "STRIP": strip, **_columns(col), "EC": col.has_edges}
-        known |= {"KD": deep.taps, "SD": deep.stride, "DD": deep.dilation, "ED": deep.has_edges}
-        known["ER"] = row.has_edges or row.outputs % strip > 0
-        block = LANES if strip > 1 else 2 * LANES
-        p.launch(kernels.reduce, -(-places.total // block), slots, sizes, **known, B=block)
+        block, arguments = LANES if strip > 1 else 2 * LANES, [row.sizes, col.sizes, inner, deep.sizes]
+        depths = deep.reduced()
+        p.launch(
+            kernels.reduce, places, block, slots, arguments, operation, row.reduced(strip), col.reduced(), depths, strip
+        )
 
 
 class Beside(NamedTuple):
@@ -284,7 +275,7 @@ class Beside(NamedTuple):
 
 
 def _beside(kind: PoolKind, step: Pass, x: Slot, y: Shape, *others: Shape) -> Beside | None:
-    """The axes of a pass as ``reduce_beside`` takes them, if it does. ``y``: the outputs' strides."""
+    """The axes of a pass as ``reduce_vectors`` takes them, if it does. ``y``: the outputs' strides."""
     row, col = _across(step, x, y, *others)
     if not kind.is_plain or kind.factor == 0 or kind.places or step.deep.dim is not None or not _is_fastest(col, x):
         return None
@@ -306,28 +297,6 @@ def _across(step: Pass, x: Slot, *others: Shape) -> tuple[PassAxis, PassAxis]:
     sizes = enumerate(zip(x.shape, x.strides, strict=True))
     col = next((PassAxis(d, n, n) for d, (n, step) in sizes if n > 1 == step), NO_AXIS)
     return row, col if have_lanes(x.shape, (x.strides, *others), Pass(row, col, 1)) else NO_AXIS
-
-
-def _reduce_beside(
-    p: Planner, kind: PoolKind, axes: Beside, before: PassState, given: PassState, numbers: NumbersOf, is_hollow: bool,
-    is_last: bool, gives: int,
-) -> None:  # fmt: skip
-    (row, col), strip, y = axes, axes.strip, given.any
-    x = p.aligned(before.any, SIDE)
-    strides = x.strides, y.strides, numbers.table.strides
-    places = lanes(y.shape, strides, row, col, -(-row.outputs // strip), col.outputs // SIDE)
-    slots = [x, before.u or x, *(y if s is None else s for s in given), numbers.table]
-    p.launch(
-        kernels.reduce_beside, -(-places.total // LANES), slots, [*places.numbers, *row.sizes, *col.sizes],
-        KIND=kind.number, LOWEST=kind.lowest, FACTOR=kind.factor, MOVES=before.u is not None, LAST=is_last, GIVES=gives,
-        NONE=_none(given.w), HOLLOW=is_hollow, ONLY=numbers.only, INVERSE=kind.inverse,
-        KR=row.taps, SR=row.stride, ER=row.has_edges or row.outputs % strip > 0, KC=col.taps, SC=col.stride,
-        EC=col.has_edges, LC=col.lo, AXES=places.axes, STRIP=strip, WIDE=places.wide, B=LANES,
-    )  # fmt: skip
-
-
-def _columns(col: PassAxis) -> dict[str, Any]:
-    return {"KC": col.taps, "SC": col.stride, "DC": col.dilation, "BC": col.bins}
 
 
 def _none(winners: Slot | None) -> int:
@@ -365,13 +334,13 @@ def _backward(
     """Cotangents of the cells, from those of the outputs: the passes in reverse. ``states``: what cells are read by."""
     steps, dtype, shapes = passes(window, len(shape), kind.few_taps), g.dtype, [shape]
     for step in steps:
-        shapes.append(step.pooled(shapes[-1]))
+        shapes.append(step.output_shape(shapes[-1]))
     for n, step in reversed([*enumerate(steps)]):
         is_last, before, after = step is steps[-1], states[n], states[n + 1]
         order = _order(g.shape, g.strides, steps, table) if is_last else g.strides
-        order = after.any.strides if any(after) else dense(g.shape, order)
-        cells = fitting(shapes[n], order if before.v is None else before.v.strides, steps)
-        g = p.laid(g, order if any(after) else dense(g.shape, cells))
+        order = after.any.strides if any(after) else dense_strides(g.shape, order)
+        cells = fit_strides(shapes[n], order if before.v is None else before.v.strides, steps)
+        g = p.lay_out(g, order if any(after) else dense_strides(g.shape, cells))
         dx = p.empty(shapes[n], cells, computed(dtype) if n else dtype)
         if not dx.is_empty:
             numbers = _numbers(p, table if is_last else 0.0, g, dtype)
@@ -387,49 +356,40 @@ def _cover(
     row, col = _across(step, dx, g.strides, numbers.table.strides)
     tiles = _tiles(kind, row, col, dx, g)
     if tiles is not None and tiles.beside:
-        g, after = p.aligned(g, SIDE), after._replace(w=None if after.w is None else p.aligned(after.w, SIDE))
+        g, after = p.align(g, SIDE), after._replace(w=None if after.w is None else p.align(after.w, SIDE))
     slots = [g, after.v or g, after.w or g, before.v or dx, before.w or dx, dx, numbers.table]
-    known: dict[str, Any] = {
-        "KIND": kind.number, "FACTOR": kind.factor, "P": kind.p, "SPLIT": kind.split and is_last,
-        "STATES": not is_first, "LAST": is_last, "ONLY": numbers.only, "INVERSE": kind.inverse, "KR": row.taps,
-        "SR": row.stride, "KC": col.taps, "SC": col.stride, "B": LANES,
-    }  # fmt: skip
-    strides: Sequence[Shape] = (dx.strides, g.strides, numbers.table.strides)
+    operation = kind.operation(split=kind.split and is_last, states=not is_first, last=is_last, only=numbers.only)
+    strides = dx.strides, g.strides, numbers.table.strides
     if tiles is None:
-        kernel, wide = kernels.cover, _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), col, dx)
+        wide = _side_by_side(lanes(dx.shape, strides, row, col, row.size, col.size), col, dx)
         is_inner = not _is_fastest(col, dx)
         across, inner = (1, wide) if is_inner else (wide, 1)
         places = lanes(dx.shape, strides, row, col, row.size, col.size // across, inner)
         are_alike = not is_inner and col.has_whole_blocks(wide)
-        known |= {"DR": row.dilation, "BR": row.bins, "NR": row.readers}
-        known |= {"V": wide, "INNER": is_inner, "ALIKE": are_alike}
-        known |= {"DC": col.dilation, "BC": col.bins, "NC": col.readers}
-    else:
-        kernel, (down, right, beside) = kernels.cover_tiles, tiles
-        joint = _joint(row, col, tiles, dx)
-        shape, strides, col, row = split(dx.shape, strides, col, row, right)
-        shape, strides, row, col = split(shape, strides, row, col, down)
-        places = lanes(shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
-        for letter, axis, t in (("R", row, down), ("C", col, right)):
-            known |= {"T" + letter: t.cells, "M" + letter: t.outputs, "L" + letter: t.left}
-            known |= {"F" + letter: t.first, "N" + letter: t.readers, "B" + letter: axis.bins > 0}
-        known |= {"LO": col.lo if beside else 0, "BESIDE": beside, **joint}
-    sizes = [*places.numbers, *row.sizes, *col.sizes]
-    programs = -(-places.total // known["B"])
-    p.launch(kernel, programs, slots, sizes, **known, AXES=places.axes, WIDE=places.wide)
+        windows = (axis.windows._replace(readers=axis.readers) for axis in (row, col))
+        p.launch(
+            kernels.cover, places, LANES, slots, [row.sizes, col.sizes], operation, *windows, wide, is_inner, are_alike
+        )
+        return
+    down, right, beside = tiles
+    joint = _joint(row, col, tiles, dx)
+    places = lanes(dx.shape, strides, row, col, -(-row.size // down.cells), -(-col.size // right.cells))
+    constants = operation, down, right._replace(padding=col.lo if beside else 0), beside, *joint
+    p.launch(kernels.cover_tiles, places, LANES, slots, [row.sizes, col.sizes], *constants)
 
 
 def _side_by_side(places: Lanes, col: PassAxis, dx: Slot) -> int:
     """How many cells of a lane lie side by side, along columns or the last axis, where those of all lanes begin at a
     multiple of as many."""
-    fastest = [cut[0] for cut, step in zip(places.cuts[2:], places.strides[0][3:], strict=True) if step == 1 < cut[0]]
+    numbers = places.arguments
+    fastest = [cut[0] for cut, step in zip(numbers.cuts[2:], numbers.x[3:], strict=True) if step == 1 < cut[0]]
     widths = [n for n in (8, 4, 2) if fastest and n * dx.dtype.itemsize <= 16]
     return next((n for n in widths if _are_multiples(n, fastest[-1], _outside(col, dx))), 1)
 
 
 class Tiles(NamedTuple):
-    down: CellTile
-    across: CellTile
+    down: AxisTile
+    across: AxisTile
     beside: bool
     """Whether outputs are read side by side."""
 
@@ -459,18 +419,18 @@ def _tiles(kind: PoolKind, row: PassAxis, col: PassAxis, dx: Slot, g: Slot) -> T
     return None
 
 
-def _joint(row: PassAxis, col: PassAxis, tiles: Tiles, dx: Slot) -> dict[str, Any]:
+def _joint(row: PassAxis, col: PassAxis, tiles: Tiles, dx: Slot) -> tuple[int, bool]:
     """Whether the cells of a tile are written side by side: a number that those of a row begin at a multiple of, and
     whether its rows follow each other."""
     down, across, _ = tiles
     apart = _apart(across.cells, col.size, dx.strides)
     if not _is_fastest(col, dx) or not (col.bins or 1 < apart == across.cells):
-        return {"JOIN": 0, "FLAT": False}
+        return 0, False
     others = tuple(step for d, step in enumerate(dx.strides) if d != row.dim)
     is_flat = col.size == across.cells and row.dim is not None and dx.strides[row.dim] == col.size
     if is_flat and row.size % down.cells == 0:
-        return {"JOIN": _apart(down.cells * across.cells, row.size * col.size, others), "FLAT": True}
-    return {"JOIN": apart, "FLAT": False}
+        return _apart(down.cells * across.cells, row.size * col.size, others), True
+    return apart, False
 
 
 def _apart(cells: int, size: int, strides: Shape) -> int:
@@ -505,68 +465,62 @@ def _max_pool(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
     if not attrs.return_indices:
         return (_forward(p, _max(x.dtype), attrs.window(x), x)[-1].any,)
     last = _forward(p, _winner(x.dtype, places=True), attrs.window(x), x, gives=VALUE | STATE)[-1]
-    return last.any, _there(last.w)
+    return last.any, _present(last.w)
 
 
 def _winners(p: Planner, window: Window, x: Slot) -> list[PassState]:
     return _forward(p, _winner(x.dtype), window, x, gives=VALUE | STATE)[1:]
 
 
-def _taped(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
+def _max_with_tape(p: Planner, attrs: MaxPool, x: Slot) -> Slots:
     """The largest cells, and the winners of every pass: for each output which tap of its window won, in one byte if
     there are no more than 255."""
     found = _winners(p, attrs.window(x), x)
-    return found[-1].any, *(_there(state.w) for state in found)
+    return found[-1].any, *(_present(state.w) for state in found)
 
 
-def _there(slot: Slot | None) -> Slot:
+def _present(slot: Slot | None) -> Slot:
     assert slot is not None
     return slot
 
 
-def _taken(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
+def _take_tangents(p: Planner, window: Window, tape: Sequence[Slot], u: Slot) -> Slot:
     """The tangents of the winners."""
     steps = passes(window, len(u.shape))
     for (row, col, _, _), winners in zip(steps, tape, strict=True):
-        u = p.laid(u, fitting(u.shape, winners.strides, steps))
+        u = p.lay_out(u, fit_strides(u.shape, winners.strides, steps))
         y = p.empty(winners.shape, winners.strides, u.dtype)
         if not y.is_empty:
             places = lanes(y.shape, (u.strides, y.strides), row, col, row.outputs, col.outputs)
-            p.launch(
-                kernels.take, -(-places.total // (4 * LANES)), [winners, u, y],
-                [*places.numbers, *row.sizes, *col.sizes], NONE=_none(winners), SR=row.stride, DR=row.dilation,
-                BR=row.bins, **_columns(col), AXES=places.axes, WIDE=places.wide, B=4 * LANES,
-            )  # fmt: skip
+            windows = row.windows._replace(taps=1), col.windows
+            arguments, none = [row.sizes, col.sizes], _none(winners)
+            p.launch(kernels.take, places, 4 * LANES, [winners, u, y], arguments, none, *windows)
         u = y
     return u
 
 
-def _sent(p: Planner, window: Window, tape: Sequence[Slot], g: Slot, shape: Shape) -> Slot:
+def _scatter_to_winners(p: Planner, window: Window, tape: Sequence[Slot], g: Slot, shape: Shape) -> Slot:
     """The cotangents, sent to the winners among the cells of a tensor of this shape."""
     states = [PassState(), *(PassState(None, winners) for winners in tape)]
     return _backward(p, _winner(g.dtype), window, g, states, shape)
 
 
-def _max_moved(p: Planner, attrs: MaxPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
+def _max_with_tangent(p: Planner, attrs: MaxPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
     """The largest cells and their tangents, or what ``gives`` asks for."""
     window = attrs.window(x)
     steps = passes(window, len(x.shape))
     if attrs.ties == "first" and (len(steps) > 1 or steps[0].taps > FEW_TAPS):
         found = _winners(p, window, x)
-        tangents = _taken(p, window, [_there(state.w) for state in found], dx)
+        tangents = _take_tangents(p, window, [_present(state.w) for state in found], dx)
         return (found[-1].any, tangents) if gives & VALUE else (tangents,)
     kind = _winner(x.dtype) if attrs.ties == "first" else _tied(attrs)
     return _forward(p, kind, window, x, dx, gives)[-1].written
 
 
-def _max_push(p: Planner, attrs: MaxPool, x: Slot, dx: Slot) -> Slots:
-    return _max_moved(p, attrs, x, dx, TANGENT)
-
-
 def _max_pull(p: Planner, attrs: MaxPool, x: Slot, g: Slot) -> Slots:
     window = attrs.window(x)
     if attrs.ties == "first":
-        return (_sent(p, window, [_there(state.w) for state in _winners(p, window, x)], g, x.shape),)
+        return (_scatter_to_winners(p, window, [_present(state.w) for state in _winners(p, window, x)], g, x.shape),)
     states = _forward(p, _tied(attrs), window, x, gives=VALUE | STATE)
     return (_backward(p, _tied(attrs), window, g, states, x.shape),)
 
@@ -575,16 +529,16 @@ def _tied(attrs: MaxPool) -> PoolKind:
     return PoolKind(kernels.TIED.value, -inf, split=attrs.ties == "split")
 
 
-class Sent(NamedTuple):
+class TapeSettings(NamedTuple):
     """Which windows a tape is of, and the shape of what they read."""
 
     attrs: MaxPool
     shape: Shape
 
 
-def _send(p: Planner, settings: Sent, g: Slot, *tape: Slot) -> Slots:
+def _scatter(p: Planner, settings: TapeSettings, g: Slot, *tape: Slot) -> Slots:
     window = settings.attrs.window(TensorType(f32, settings.shape))
-    return (_sent(p, window, tape, g, settings.shape),)
+    return (_scatter_to_winners(p, window, tape, g, settings.shape),)
 
 
 # --- the average ------------------------------------------------------------------------------------------------------
@@ -597,7 +551,7 @@ def _counts(window: Window) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
     return taps, cells
 
 
-def _once(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _collapse(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """One number if they are all alike."""
     return numbers.reshape(-1)[0] if numbers.size and (numbers == numbers.flat[0]).all() else numbers
 
@@ -607,7 +561,7 @@ def _divisors(attrs: AvgPool, window: Window) -> Any:
     if attrs.divisor_override is not None:
         return float(attrs.divisor_override)
     taps, cells = _counts(window)
-    return _once(taps if attrs.count_include_pad else np.maximum(cells, 1))
+    return _collapse(taps if attrs.count_include_pad else np.maximum(cells, 1))
 
 
 def _have_inverses(divisors: Any, dtype: torch.dtype) -> bool:
@@ -653,7 +607,7 @@ def _soft(attrs: SmoothPool) -> PoolKind:
 def _zeros(attrs: SmoothPool, window: Window) -> Any:
     """How many zeros of padding take part, for each output of a plane."""
     taps, cells = _counts(window)
-    return _once(taps - cells) if attrs.padding_mode == "zeros" else 0.0
+    return _collapse(taps - cells) if attrs.padding_mode == "zeros" else 0.0
 
 
 def _smooth_max_pool(p: Planner, attrs: SmoothPool, x: Slot) -> Slots:
@@ -661,15 +615,10 @@ def _smooth_max_pool(p: Planner, attrs: SmoothPool, x: Slot) -> Slots:
     return (_forward(p, _soft(attrs), window, x, table=_zeros(attrs, window))[-1].any,)
 
 
-def _smooth_max_moved(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
-    """The value and its tangent, or what ``gives`` asks for."""
+def _smooth_max_with_tangent(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot, gives: int = VALUE | TANGENT) -> Slots:
+    """The value and its tangent, the mean of tangents by the weights ``softmax(β·x)``; or what ``gives`` asks for."""
     window = attrs.window(x)
     return _forward(p, _soft(attrs), window, x, dx, gives, _zeros(attrs, window))[-1].written
-
-
-def _smooth_max_mean(p: Planner, attrs: SmoothPool, x: Slot, dx: Slot) -> Slots:
-    """The mean of tangents by the weights ``softmax(β·x)``."""
-    return _smooth_max_moved(p, attrs, x, dx, TANGENT)
 
 
 def _smooth_max_spread(p: Planner, attrs: SmoothPool, x: Slot, g: Slot) -> Slots:
@@ -691,14 +640,14 @@ def _lp_pool(p: Planner, attrs: Any, x: Slot) -> Slots:
 
 RULES: dict[str, Rule] = {
     "max_pool": _max_pool,
-    "max_pool_push": _max_push,
-    "max_pool and max_pool_push": _max_moved,
+    "max_pool_push": partial(_max_with_tangent, gives=TANGENT),
+    "max_pool and max_pool_push": _max_with_tangent,
     "max_pool_pull": _max_pull,
     "avg_pool": _avg_pool,
     "avg_pool_spread": _avg_spread,
     "smooth_max_pool": _smooth_max_pool,
-    "smooth_max_mean": _smooth_max_mean,
-    "smooth_max_pool and smooth_max_mean": _smooth_max_moved,
+    "smooth_max_mean": partial(_smooth_max_with_tangent, gives=TANGENT),
+    "smooth_max_pool and smooth_max_mean": _smooth_max_with_tangent,
     "smooth_max_spread": _smooth_max_spread,
     "lp_pool": _lp_pool,
 }
@@ -712,9 +661,9 @@ def kernel(name: str, attrs: Windows) -> Operator:
 
 def taped(attrs: MaxPool) -> Operator:
     """The largest cells with a tape of winners, as a function of a tensor."""
-    return operator(_taped, attrs)
+    return operator(_max_with_tape, attrs)
 
 
 def sent(attrs: MaxPool, shape: Shape) -> Operator:
     """Cotangents of a tensor of this shape, as a function of those of its largest cells and the tape."""
-    return operator(_send, Sent(attrs, shape))
+    return operator(_scatter, TapeSettings(attrs, shape))
