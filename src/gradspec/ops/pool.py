@@ -9,7 +9,7 @@ places: on intervals and balls several cells may win, and the derivatives enclos
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from math import inf, prod
@@ -25,7 +25,7 @@ from gradspec.graph.types import DType, TensorType, f32, f64, i64, require_float
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box, Lines
 from gradspec.ops.convert import convert
-from gradspec.ops.gather import GATHER_ROWS
+from gradspec.ops.gather import GATHER_ROWS, moved
 from gradspec.ops.layout import AlongAxis, concat
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, gate, maximum, minimum
@@ -249,43 +249,45 @@ class _Contest:
     def __init__(self, attrs: MaxPool, x: Var) -> None:
         self.ties, self.window = attrs.ties, attrs.window(x).trimmed()
         counted = [are_cells(axis) for axis in self.window.axes]
-        cells, competitors = gather_windows(x, self.window), gather_competitors(x, self.window, counted)
-        top, cell = _over_last(maximum, competitors), mask(x, counted)
+        self.cells = cells = gather_competitors(x, self.window, counted)
+        top, cell = _largest_of_last(cells), mask(x, counted)
         tied = maximum(equal(cells, top), equal(equal(cells, cells), False))  # with a NaN, all NaNs tie
-        self.tied = tied if cell is None else where(cell, tied, False)
+        self.tied = tied if cell is None else minimum(tied, cell)
         kind, count = x.dtype if x.type.is_float else f32, cells.shape[-1]
         order = x.owner.share(np.arange(count, 0, -1).astype(kind.numpy), "order")
         standing = where(self.tied, order, 0.0)
-        best = _over_last(maximum, standing)
-        self.first = convert(where(equal(best, 0.0), 0.0, count + 0.5 - best), i64)  # between integers: none is rounded
+        best = _largest_of_last(standing)
+        place = where(equal(best, 0.0), 0.0, count + 0.5 - best)  # between integers, of which roundings reach none
+        self.first = convert(reshape(place, place.shape[:-1]), i64)
 
     def take(self, cells: Var) -> Var:
-        """The first winner's cell of each window; its first tap, which is padding, if it has no winner."""
-        return reshape(apply(GATHER_ROWS, AlongAxis(cells.ndim - 1), cells, self.first), cells.shape[:-1])
+        """What the first winner's tap has in each window, its first tap if none wins: that of padding."""
+        return apply(GATHER_ROWS, AlongAxis(cells.ndim - 1), cells, self.first)
 
     def shared(self, amounts: Var) -> Var:
         """``amounts`` at the taps that take part in derivatives, in equal parts if they split them; 0 elsewhere."""
         if self.ties == "first":
             numbers = amounts.owner.share(np.arange(self.tied.shape[-1]), "taps")
-            return where(minimum(self.tied, equal(numbers, self.first)), amounts, 0.0)
+            return where(minimum(self.tied, equal(numbers, self.first[..., None])), amounts, 0.0)
         if self.ties == "split":
             ones = where(self.tied, exact_number(1.0, amounts), 0.0)
             amounts = amounts / maximum(sum_over(ones, -1, keepdims=True), 1.0)
         return where(self.tied, amounts, 0.0)
 
 
-def _over_last(join: Callable[[Var, Var], Var], x: Var) -> Var:
-    """All cells of the last axis joined, in halves; the axis stays as a 1."""
-    while (n := x.shape[-1]) > 1:
-        joined = join(x[..., : n // 2], x[..., n // 2 : n // 2 * 2])
-        x = concat([joined, x[..., n // 2 * 2 :]], -1) if n % 2 else joined
-    return x
+def _largest_of_last(x: Var) -> Var:
+    """The largest cell of the last axis, which stays as a 1: in halves, along the first axis, where they are whole."""
+    cells = moved(x, -1, 0)
+    while (n := cells.shape[0]) > 1:
+        joined = maximum(cells[: n // 2], cells[n // 2 : n // 2 * 2])
+        cells = concat([joined, cells[n // 2 * 2 :]]) if n % 2 else joined
+    return reshape(cells, (*x.shape[:-1], 1))
 
 
 def _decompose_max(attrs: MaxPool, x: Var) -> tuple[Var, ...]:
     """The first winner, which is moved by the tangents of all that take part."""
     contest = _Contest(attrs, x)
-    window, cells = contest.window, gather_windows(x, contest.window)
+    window, cells = contest.window, contest.cells
     value = contest.take(cells)
     if attrs.ties != "first":
         moves = cells - detach(cells)

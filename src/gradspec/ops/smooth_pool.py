@@ -295,7 +295,7 @@ def _exponents(x: Var, center: Var, beta: float) -> Var:
     gap, largest = x - center, float(np.finfo(x.dtype.numpy).max)
     halves = scale(scale(x, 0.5) - scale(center, 0.5), max(-largest, min(2 * beta, largest)))
     near = where(equal(maximum(gap, -gap), inf), halves, scale(gap, beta))
-    is_one_infinity = where(equal(x, center), equal(equal(gap, gap), False), False)
+    is_one_infinity = minimum(equal(x, center), equal(equal(gap, gap), False))
     return where(is_one_infinity, 0.0, near)
 
 

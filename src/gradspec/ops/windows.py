@@ -56,6 +56,12 @@ def are_taps(axis: AxisWindow) -> Array:
     return np.arange(max(lengths)) < np.array(lengths)[:, None]
 
 
+def competitors(axis: AxisWindow, counted: Array) -> Array:
+    """``taps``, with the first that is counted in the place of those that are not."""
+    places = taps(axis)
+    return np.where(counted, places, np.take_along_axis(places, counted.argmax(axis=1, keepdims=True), axis=1))
+
+
 def readers(places: Array, size: int) -> Rows:
     """A table read backwards: for every cell, the entries that name it, numbered row by row.
 
@@ -78,12 +84,7 @@ def gather_windows(x: Var, window: Window, filler: int = 0) -> Var:
 
 def gather_competitors(x: Var, window: Window, counted: Sequence[Array]) -> Var:
     """As ``gather_windows``; a tap that is not counted reads the first one that is again, which changes no maximum."""
-    tables = []
-    for axis, counts in zip(window.axes, counted, strict=True):
-        places = taps(axis)
-        first = np.take_along_axis(places, counts.argmax(axis=1, keepdims=True), axis=1)
-        tables.append(np.where(counts, places, first))
-    return _gather(x, tables, 0)
+    return _gather(x, [competitors(*axis) for axis in zip(window.axes, counted, strict=True)], 0)
 
 
 def _gather(x: Var, tables: Sequence[Array], filler: int) -> Var:
