@@ -15,6 +15,7 @@ from gradspec.ops.curves import curve_box, curve_lines
 from gradspec.ops.gather import indexed
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import abs, add, div, gate, maximum, minimum, mul, neg, sub
+from gradspec.ops.pool import global_max_pool
 from gradspec.ops.select import equal, greater, where
 from gradspec.runtime.calls import eager, run
 from gradspec.runtime.task import BACKENDS, Backend
@@ -26,7 +27,9 @@ from gradspec.transforms.vjp import vjp
 
 OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, abs=abs, getitem=indexed))
 
-OPERATORS.provide(BoundOperators(maximum, minimum, greater, equal, where, gate, curve_box, curve_lines))
+OPERATORS.provide(
+    BoundOperators(maximum, minimum, greater, equal, where, gate, global_max_pool, curve_box, curve_lines)
+)
 
 SERVICES.provide(Services(jvp=jvp, vjp=vjp, batch=batch, simplify=simplify, save=save, run=run, eager=eager))
 

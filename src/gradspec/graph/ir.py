@@ -320,6 +320,8 @@ class Op:
     - ``transpose(attrs, cotangents, operands, i)``: the cotangent of operand ``i``, in which the operator is linear.
       ``operands`` holds the others; for a jointly linear operator it holds types only.
     - ``batch(op, attrs, operands, batched)``: the outputs with a leading axis, given which operands have one.
+    - ``decompose(attrs, *operands)``: the outputs, made of other operators. None for an operator of the core, which
+      ``gradspec.ops.core`` lists.
     - ``sums``: how it is a sum of products, from which its bounds follow.
     - ``enclosure(node, *boxes)``: boxes of the outputs, given those of the operands, if it is no sum.
     - ``relaxation(node, boxes, share)``: lines below and above the output over the boxes of the operands. ``share``, a
@@ -334,6 +336,7 @@ class Op:
     linear: str | None = None
     jvp: Callable[..., JvpResult] | None = None
     transpose: Callable[..., Var] | None = None
+    decompose: Callable[..., tuple[Var, ...]] | None = None
     sums: Sums | None = None
     enclosure: Callable[..., Any] | None = None
     relaxation: Callable[..., Any] | None = None

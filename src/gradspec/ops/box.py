@@ -41,7 +41,7 @@ FAST = 8.0
 
 @dataclass(frozen=True)
 class BoundOperators:
-    """The operators that bounds are made of, and the bounds of curves. Their modules use this one."""
+    """What bounds and decompositions are made of, and the bounds of curves. The modules of these use this one."""
 
     maximum: Callable[[Operand, Operand], Var]
     minimum: Callable[[Operand, Operand], Var]
@@ -49,6 +49,7 @@ class BoundOperators:
     equal: Callable[[Operand, Operand], Var]
     where: Callable[[Operand, Operand, Operand], Var]
     gate: Callable[[Var, Var], Var]
+    global_max_pool: Callable[[Operand, int], Var]
     curve_box: Callable[[BoundedNode, Curve, Box], Box]
     curve_lines: Callable[[BoundedNode, Curve, Box, Var | None], Lines]
 
@@ -231,7 +232,7 @@ class SumError:
 def absolute(x: Var) -> Var:
     """``|x|``, at once if it is a constant."""
     value = x.owner.value(x)
-    return abs(x) if value is None else x.owner.share(np.abs(value), f"abs_{x.name}")
+    return abs(x) if value is None else x.owner.share(np.asarray(np.abs(value)), f"abs_{x.name}")
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------

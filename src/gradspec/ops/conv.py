@@ -16,11 +16,13 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import IMPLIED, Crop, Op, Operand, Sums, Var, ones, usual
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
 from gradspec.ops.batching import with_leading_axis
-from gradspec.ops.linear import biased_jvp, merge_batch, split_batch
+from gradspec.ops.layout import transpose, turned
+from gradspec.ops.linear import biased_jvp, matmul, merge_batch, split_batch
 from gradspec.ops.rules import applying, require_count
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import most_cells, most_windows
+from gradspec.ops.windows import gather_windows, scatter_windows
 from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Tensor
@@ -210,6 +212,63 @@ def _taps(name: str) -> Callable[..., int]:
     return rule
 
 
+# --- as products of matrices, one for each group: g = w·columns, columns = wᵀ·g and w = g·columnsᵀ --------------------
+
+
+def columns(attrs: StatedWindows, x: Var) -> Var:
+    """``(*lead, C, *sizes)`` to ``(*lead, C·taps, windows)``."""
+    at, cells = x.ndim - attrs.rank, gather_windows(x, attrs.window)
+    taps_first = transpose(cells, [*range(at), cells.ndim - 1, *range(at, cells.ndim - 1)])
+    return reshape(taps_first, (*x.shape[: at - 1], x.shape[at - 1] * prod(attrs.kernel), prod(attrs.outputs)))
+
+
+def add_columns(attrs: StatedWindows, x: Var) -> Var:
+    """The transpose of ``columns``."""
+    taps, at = prod(attrs.kernel), x.ndim - 1
+    split = reshape(x, (*x.shape[:-2], x.shape[-2] // taps, taps, *attrs.outputs))
+    return scatter_windows(transpose(split, [*range(at), *range(at + 1, split.ndim), at]), attrs.window)
+
+
+def _grouped(attrs: Convolution, x: Var, lead: int) -> Var:
+    """``(*lead, rows, cells…)`` as one matrix for each group: ``(*lead, groups, rows / groups, cells)``."""
+    return reshape(x, (*x.shape[:lead], attrs.groups, x.shape[lead] // attrs.groups, prod(x.shape[lead + 1 :])))
+
+
+def _matrices(attrs: Convolution, w: Var) -> Var:
+    return _grouped(attrs, w, 0)
+
+
+def _plus_bias(attrs: Convolution, y: Var, bias: Sequence[Var]) -> tuple[Var]:
+    return (y + _spread_bias(attrs, bias[0], y),) if bias else (y,)
+
+
+def _decompose_read(attrs: Convolution, x: Var, w: Var, *bias: Var) -> tuple[Var]:
+    lead = x.ndim - attrs.rank - 1
+    product = matmul(_matrices(attrs, w), _grouped(attrs, columns(attrs, x), lead))
+    return _plus_bias(attrs, reshape(product, (*x.shape[:lead], w.shape[0], *attrs.outputs)), bias)
+
+
+def _decompose_write(attrs: Convolution, g: Var, w: Var, *bias: Var) -> tuple[Var]:
+    lead = g.ndim - attrs.rank - 1
+    product = matmul(turned(_matrices(attrs, w)), _grouped(attrs, g, lead))
+    rows = attrs.groups * w.shape[1] * prod(attrs.kernel)
+    return _plus_bias(attrs, add_columns(attrs, reshape(product, (*g.shape[:lead], rows, prod(attrs.outputs)))), bias)
+
+
+def _decompose_compare(attrs: Convolution, x: Var, g: Var) -> tuple[Var]:
+    """Samples are cells like others."""
+    lead = x.ndim - attrs.rank - 1
+
+    def joined(v: Var) -> Var:
+        return _grouped(attrs, transpose(v, [lead, *range(lead), *range(lead + 1, v.ndim)]), 0)
+
+    product = matmul(joined(g), turned(joined(columns(attrs, x))))
+    return (reshape(product, (g.shape[lead], x.shape[lead] // attrs.groups, *attrs.kernel)),)
+
+
+DECOMPOSITIONS = {"conv": _decompose_read, "conv_transpose": _decompose_write}
+
+
 def _biased(name: str) -> Op:
     return Op(
         name,
@@ -223,6 +282,7 @@ def _biased(name: str) -> Op:
         crop=_crop if name == "conv" else None,
         jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
         transpose=_transpose(name),
+        decompose=DECOMPOSITIONS[name],
     )
 
 
@@ -243,6 +303,7 @@ COMPARE = Op(
         parts=_taps("conv_compare"),
     ),
     transpose=_transpose("conv_compare"),
+    decompose=_decompose_compare,
 )
 BY_NAME = {op.name: op for op in (READ, WRITE, COMPARE)}
 BY_RESULT = {ROLES[op.name][2]: op for op in (READ, WRITE, COMPARE)}

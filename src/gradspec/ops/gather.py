@@ -18,11 +18,10 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import INDEXED, Array, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
 from gradspec.ops.batching import with_leading_axis
-from gradspec.ops.box import BoundedNode, Box
+from gradspec.ops.box import OPERATORS, BoundedNode, Box
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import AlongAxis, concat, every_axis, getitem, transpose
 from gradspec.ops.pointwise import add, maximum, minimum
-from gradspec.ops.pool import global_max_pool
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.select import equal, less, where
 from gradspec.ops.shape import broadcast_to, reshape
@@ -57,7 +56,7 @@ def _any_row(node: BoundedNode, x: Box, indices: Box) -> Box:
     certain = reshape(equal(*inside), (*indices.lower.shape, *(1,) * (x.lower.ndim - axis - 1)))
     ends = []
     for end, sign in zip(x.ends, (-1, 1), strict=True):
-        every = sign * global_max_pool(moved(sign * end, axis, -1), 1)
+        every = sign * OPERATORS().global_max_pool(moved(sign * end, axis, -1), 1)
         every = reshape(every, (*end.shape[:axis], *(1,) * (indices.lower.ndim - axis), *end.shape[axis + 1 :]))
         ends.append(where(certain, apply(GATHER_ROWS, node.attrs, end, inside[0]), every))
     return node.between(*ends)

@@ -15,7 +15,7 @@ from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.batching import leading_batch, with_leading_axis
 from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.layout import transpose
-from gradspec.ops.pointwise import abs, sqrt
+from gradspec.ops.pointwise import abs, exact_number, sqrt
 from gradspec.ops.rules import broadcast_shape, require_count
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
@@ -326,6 +326,15 @@ def _batch_norm_box(node: BoundedNode, *boxes: Box) -> Box:
     return node.between(hull.lower - margin, hull.upper + margin)
 
 
+def _decompose_batch_norm(attrs: BatchNorm, *operands_: Var) -> tuple[Var]:
+    x, *statistics = operands_
+    along = (x.shape[1], *(1,) * (x.ndim - 2))
+    x, mean, var, weight, bias = _named(attrs, (x, *(reshape(v, along) for v in statistics)))
+    normal = (x - mean) / sqrt(var + exact_number(attrs.eps, x))
+    scaled = normal if weight is None else normal * weight
+    return (scaled if bias is None else scaled + bias,)
+
+
 BATCH_NORM: Op = Op(
     "batch_norm",
     BatchNorm,
@@ -333,6 +342,7 @@ BATCH_NORM: Op = Op(
     spec=_batch_norm_spec,
     batch=_batch_norm_batch,
     jvp=_batch_norm_jvp,
+    decompose=_decompose_batch_norm,
     sums=Sums(
         max_roundings=_batch_norm_terms,
         factors=(0,),

@@ -11,6 +11,7 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import INDEXED, Op, Operand, Var
 from gradspec.graph.types import TensorType, require_integers
 from gradspec.ops.batching import with_leading_axis
+from gradspec.ops.gather import GATHER_ROWS, SCATTER_ROWS, moved
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.pointwise import neg
 from gradspec.ops.reduce import log_softmax, mean
@@ -70,6 +71,7 @@ PICK = Op(
     linear="jointly",
     sums=INDEXED,
     transpose=_pick_transpose,
+    decompose=lambda attrs, x, labels: (apply(GATHER_ROWS, AlongAxis(x.ndim - 1), moved(x, attrs.axis, -1), labels),),
 )
 
 
@@ -92,6 +94,11 @@ def _place_batch(op: Op, attrs: Place, operands_: Sequence[Var], batched: Sequen
     return (apply(op, Place(attrs.axis + 1, attrs.size), *with_leading_axis(operands_, batched)),)
 
 
+def _decompose_place(attrs: Place, x: Var, labels: Var) -> tuple[Var]:
+    nothing = x.owner.zeros(TensorType(x.dtype, (*x.shape, attrs.size)))
+    return (moved(apply(SCATTER_ROWS, AlongAxis(x.ndim), nothing, labels, x), -1, attrs.axis),)
+
+
 PLACE = Op(
     "place",
     Place,
@@ -101,6 +108,7 @@ PLACE = Op(
     linear="jointly",
     sums=INDEXED,
     transpose=lambda attrs, cotangents, operands, i: apply(PICK, AlongAxis(attrs.axis), cotangents[0], operands[1]),
+    decompose=_decompose_place,
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import ceil, inf
 
 from gradspec.graph.builder import apply, operands
@@ -15,11 +16,23 @@ from gradspec.graph.ir import JvpResult, Op, Operand, Var
 from gradspec.graph.types import TensorType, require_floats
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box, Curve
-from gradspec.ops.pointwise import maximum, scale
-from gradspec.ops.pool import AVG_POOL, MAX_POOL_PUSH, AvgPool, MaxPool, Windows, plain_number, sliding_windows
+from gradspec.ops.pointwise import abs as absolute
+from gradspec.ops.pointwise import exact_number, exp, log, maximum, scale
+from gradspec.ops.pool import (
+    AVG_POOL,
+    MAX_POOL,
+    MAX_POOL_PUSH,
+    AvgPool,
+    MaxPool,
+    Windows,
+    plain_number,
+    sliding_windows,
+    windows_of,
+)
 from gradspec.ops.rules import pointwise_spec, same_types
-from gradspec.ops.select import greater, where
+from gradspec.ops.select import equal, greater, where
 from gradspec.ops.terms import most_cells
+from gradspec.ops.windows import sum_windows
 from gradspec.spec.lp_pool import abs_power, require_exponent
 from gradspec.spec.lp_pool import lp_pool as lp_pool_spec
 from gradspec.spec.tensor import Tensor
@@ -129,7 +142,21 @@ def _box(node: BoundedNode, box: Box) -> Box:
     return node.between(around.lower - lost, around.upper + lost)
 
 
-LP_POOL = Op("lp_pool", LpPool, types=_types, spec=_spec, batch=leading_batch, enclosure=_box, jvp=_jvp)
+def _decompose(attrs: LpPool, x: Var) -> tuple[Var]:
+    """The root of a sum of powers: 1/p is the exponent if that is a float, else what a logarithm is divided by."""
+    if attrs.p == inf:
+        return (apply(MAX_POOL, MaxPool(**windows_of(attrs)), absolute(x)),)
+    total = sum_windows(apply(ABS_POWER, AbsPower(attrs.p), x), attrs.window(x).trimmed())
+    if Fraction(1 / attrs.p) == 1 / Fraction(attrs.p):
+        return (apply(ABS_POWER, AbsPower(1 / attrs.p), total),)
+    is_zero = equal(total, 0.0)
+    root = exp(log(where(is_zero, 1.0, total)) / exact_number(attrs.p, x))
+    return (where(is_zero, 0.0, root),)
+
+
+LP_POOL = Op(
+    "lp_pool", LpPool, types=_types, spec=_spec, batch=leading_batch, enclosure=_box, jvp=_jvp, decompose=_decompose
+)
 
 
 def lp_pool(

@@ -17,9 +17,9 @@ import numpy as np
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Attributes, JvpResult, NoAttributes, Op, Operand, Sums, Var, ones
-from gradspec.graph.types import DType, TensorType, require_floats, require_numbers, require_one_dtype, type_of
+from gradspec.graph.types import DType, TensorType, boolean, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.box import BoundedNode, BoundingLine, Box, Curve, Lines, Slope
+from gradspec.ops.box import OPERATORS, BoundedNode, BoundingLine, Box, Curve, Lines, Slope
 from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, same_types
 from gradspec.ops.shape import broadcast_to
 from gradspec.ops.terms import lowest_bit, rounded_number
@@ -107,6 +107,7 @@ SUB = Op(
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, a, b: 1, absolute=lambda attrs, a, b: a + b, coefficient_quantum=ones),
     jvp=lambda attrs, primals, tangents: ([primals[0] - primals[1]], [_difference_of(*tangents)]),
+    decompose=lambda attrs, a, b: (a + -b,),
     transpose=lambda attrs, cotangents, types, i: -cotangents[0] if i else cotangents[0],
 )
 
@@ -291,6 +292,20 @@ def scale(x: Operand, factor: float) -> Var:
     return apply(SCALE, Factor(_number("scale", "factor", factor)), x)
 
 
+def exact_number(value: float, like: Var) -> Var:
+    """An attribute as an operand; what the dtype of ``like`` does not hold is a scaled 1, which only floats round.
+
+    >>> import gradspec as gs
+    >>> tenth = gs.trace(lambda x: x + exact_number(0.1, x), gs.f32[()])
+    >>> gs.evaluate(tenth, 0.0, domain=gs.exact).map(float).tolist()
+    0.1
+    """
+    one: Var = like.owner.operand(1.0, like)
+    with np.errstate(over="ignore"):
+        is_held = float(np.asarray(value).astype(like.dtype.numpy)) == value
+    return like.owner.operand(value, like) if is_held else scale(one, value)
+
+
 def _number(operator: str, name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
         raise ValueError(f"{operator}: {name}={value!r} must be a finite number")
@@ -340,12 +355,19 @@ def _levels(node: BoundedNode, x: Box) -> Box:
     )
 
 
+def _decompose_step(attrs: Levels, x: Var) -> tuple[Var]:
+    """A NaN is neither less than 0 nor equal to it, and counts as larger."""
+    make, levels = OPERATORS(), [exact_number(level, x) for level in (attrs.below, attrs.at, attrs.above)]
+    return (make.where(make.greater(0.0, x), levels[0], make.where(make.equal(x, 0.0), *levels[1:])),)
+
+
 STEP = Op(
     "step",
     Levels,
     types=same_types("step", 1),
     spec=_meaning(spec.step),
     batch=leading_batch,
+    decompose=_decompose_step,
     enclosure=_levels,
     constant=True,
 )
@@ -356,12 +378,24 @@ def _shares(node: BoundedNode, a: Box, b: Box) -> Box:
     return node.among((node.at_least(a.lower, b.upper), 0.0), (apart, 0.5), (node.at_least(b.lower, a.upper), 1.0))
 
 
+def _exceeds(a: Var, b: Var) -> Var:
+    """A NaN exceeds every number, and no other NaN."""
+    greater, equal = OPERATORS().greater, OPERATORS().equal
+    return maximum(greater(a, b), minimum(equal(b, b), equal(equal(a, a), False)))
+
+
+def _decompose_max_share(attrs: NoAttributes, a: Var, b: Var) -> tuple[Var]:
+    where = OPERATORS().where
+    return (where(_exceeds(a, b), exact_number(1.0, a), where(_exceeds(b, a), exact_number(0.0, a), 0.5)),)
+
+
 MAX_SHARE = Op(
     "max_share",
     NoAttributes,
     types=same_types("max_share", 2),
     spec=_meaning(spec.max_share),
     batch=leading_batch,
+    decompose=_decompose_max_share,
     enclosure=_shares,
     constant=True,
 )
@@ -382,12 +416,22 @@ def _inside(node: BoundedNode, x: Box) -> Box:
     return node.among((inside, 0.0), (outside, 1.0))
 
 
+def _decompose_within(attrs: ClampRange, x: Var) -> tuple[Var]:
+    greater, one = OPERATORS().greater, exact_number(1.0, x)
+    outside = [] if attrs.min is None else [greater(exact_number(attrs.min, x), x)]
+    outside += [] if attrs.max is None else [greater(x, exact_number(attrs.max, x))]
+    if not outside:
+        return (broadcast_to(one, x.shape),)
+    return (OPERATORS().where(maximum(outside[0], outside[-1]), 0.0, one),)
+
+
 WITHIN = Op(
     "within",
     ClampRange,
     types=same_types("within", 1),
     spec=_meaning(spec.within),
     batch=leading_batch,
+    decompose=_decompose_within,
     enclosure=_inside,
     constant=True,
 )
@@ -407,6 +451,7 @@ GATE = Op(
     ),
     enclosure=lambda node, weight, t: node.around([gate(p, q) for p in weight.ends for q in t.ends], 1),
     jvp=lambda attrs, primals, tangents: ([gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),
+    decompose=lambda attrs, weight, t: (OPERATORS().where(OPERATORS().equal(weight, 0.0), 0.0, detach(weight) * t),),
     transpose=lambda attrs, cotangents, operands, i: gate(operands[0], cotangents[0]),
 )
 """``weight · t`` with a constant weight, linear in ``t``; 0 where the weight is 0, whatever ``t`` is."""
@@ -426,9 +471,11 @@ def _unary(
     tangent: Callable[[Attributes, Var, Var, Var], Var],
     attributes: type = NoAttributes,
     require_dtype: Callable[..., DType] = require_floats,
+    decompose: Callable[[Attributes, Var], Var] | None = None,
     **bounds: Any,
 ) -> Op:
-    """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``."""
+    """An operator of one operand; ``tangent(attrs, x, y, dx)`` is that of its value ``y``, ``decompose(attrs, x)`` is
+    that value made of other operators."""
 
     def jvp(attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
         (x,), (dx,) = primals, tangents
@@ -437,7 +484,15 @@ def _unary(
 
     types = same_types(name, 1, require_dtype)
     op = Op(
-        name, attributes, types=types, spec=_meaning(function), batch=leading_batch, jvp=jvp, crop=cellwise, **bounds
+        name,
+        attributes,
+        types=types,
+        spec=_meaning(function),
+        batch=leading_batch,
+        jvp=jvp,
+        decompose=None if decompose is None else lambda attrs, x: (decompose(attrs, x),),
+        crop=cellwise,
+        **bounds,
     )
     return op
 
@@ -462,12 +517,19 @@ def _relu_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> L
     )
 
 
+def _decompose_relu(attrs: NoAttributes, x: Var) -> Var:
+    """At 0 the constant, which has derivative 0; a NaN is not chosen away."""
+    make = OPERATORS()
+    return make.where(maximum(make.greater(0, x), make.equal(x, 0)), 0, x)
+
+
 # Of the result, not of the operand: the same numbers, and the result is often kept for other reasons.
 RELU = _unary(
     "relu",
     spec.relu,
     lambda attrs, x, y, dx: gate(step(y, 0.0, 0.0, 1.0), dx),
     require_dtype=require_numbers,
+    decompose=_decompose_relu,
     enclosure=increasing,
     relaxation=_relu_lines,
     kinks=lambda attrs: (0.0,),
@@ -496,6 +558,7 @@ LEAKY_RELU = _unary(
     spec.leaky_relu,
     lambda attrs, x, y, dx: gate(step(x, attrs.negative_slope, attrs.negative_slope, 1.0), dx),
     attributes=NegativeSlope,
+    decompose=lambda attrs, x: OPERATORS().where(OPERATORS().greater(x, 0.0), x, scale(x, attrs.negative_slope)),
     **Curve(
         kinks=lambda attrs: (0.0,),
         turns=lambda attrs: (0.0,) * (attrs.negative_slope < 0),
@@ -515,11 +578,17 @@ def leaky_relu(x: Operand, negative_slope: float = 0.01) -> Var:
     return apply(LEAKY_RELU, NegativeSlope(_number("leaky_relu", "negative_slope", negative_slope)), x)
 
 
+def _decompose_abs(attrs: NoAttributes, x: Var) -> Var:
+    make = OPERATORS()
+    return make.where(make.equal(x, 0), 0, make.where(make.greater(0, x), -x, x))
+
+
 ABS = _unary(
     "abs",
     spec.abs,
     lambda attrs, x, y, dx: gate(step(x, -1.0, 0.0, 1.0), dx),
     require_dtype=require_numbers,
+    decompose=_decompose_abs,
     **Curve(
         kinks=lambda attrs: (0.0,),
         turns=lambda attrs: (0.0,),
@@ -539,11 +608,22 @@ def abs(x: Operand) -> Var:
     return apply(ABS, NONE, x)
 
 
+def _decompose_clamp(attrs: ClampRange, x: Var) -> Var:
+    """A bound is chosen where ``x`` is beyond it, not where they are equal: there the derivative is 1."""
+    make = OPERATORS()
+    if attrs.min is not None:
+        x = make.where(make.greater(low := exact_number(attrs.min, x), x), low, x)
+    if attrs.max is not None:
+        x = make.where(make.greater(x, high := exact_number(attrs.max, x)), high, x)
+    return x
+
+
 CLAMP = _unary(
     "clamp",
     spec.clamp,
     lambda attrs, x, y, dx: gate(apply(WITHIN, attrs, x), dx),
     attributes=ClampRange,
+    decompose=_decompose_clamp,
     **Curve(
         kinks=lambda attrs: tuple(bound for bound in (attrs.min, attrs.max) if bound is not None),
         bent=lambda attrs: (attrs.max is None) - (attrs.min is None),
@@ -639,12 +719,21 @@ def maximum(a: Operand, b: Operand) -> Var:
     return _binary(MAXIMUM, a, b)
 
 
+def _decompose_minimum(attrs: NoAttributes, a: Var, b: Var) -> tuple[Var]:
+    """The negative of an unsigned integer, or of a truth, is none."""
+    make = OPERATORS()
+    if a.dtype is boolean:
+        return (make.where(a, b, a),)
+    return (-maximum(-a, -b) if a.type.is_float else make.where(make.greater(a, b), b, a),)
+
+
 MINIMUM = Op(
     "minimum",
     NoAttributes,
     types=same_types("minimum", 2, require_one_dtype),
     spec=_meaning(spec.minimum),
     batch=leading_batch,
+    decompose=_decompose_minimum,
     enclosure=increasing,
     relaxation=_minimum_lines,
     jvp=lambda attrs, primals, tangents: ([minimum(*primals)], [_shared(-primals[0], -primals[1], *tangents)]),
@@ -664,12 +753,19 @@ def minimum(a: Operand, b: Operand) -> Var:
 
 # --- rounding to integers ---------------------------------------------------------------------------------------------
 
+
+def _decompose_floor(attrs: NoAttributes, x: Var) -> tuple[Var]:
+    nearest = round(x)
+    return (OPERATORS().where(OPERATORS().greater(nearest, x), nearest - 1.0, nearest),)
+
+
 FLOOR = Op(
     "floor",
     NoAttributes,
     types=same_types("floor", 1),
     spec=_meaning(spec.floor),
     batch=leading_batch,
+    decompose=_decompose_floor,
     enclosure=increasing,
     constant=True,
 )
@@ -761,10 +857,25 @@ TANH = _unary(
 _WAVE = Curve(bend=_bend(1.0), steepest=1.0, mass=lambda node, box: 1.0, fast=_fast_wave)
 SIN = _unary("sin", spec.sin, lambda attrs, x, y, dx: dx * cos(x), **_WAVE.rules())
 COS = _unary("cos", spec.cos, lambda attrs, x, y, dx: -dx * sin(x), **_WAVE.rules())
+
+
+def _away_from_zero(x: Var) -> tuple[Var, Var]:
+    """Whether ``x`` is above 0, and ``exp(−|x|)``, whose parts on both sides of 0 have the derivatives there."""
+    make = OPERATORS()
+    is_above = make.greater(x, 0.0)
+    return is_above, exp(make.where(is_above, -x, x))
+
+
+def _decompose_sigmoid(attrs: NoAttributes, x: Var) -> Var:
+    is_above, power = _away_from_zero(x)
+    return OPERATORS().where(is_above, 1.0, power) / (power + 1.0)
+
+
 SIGMOID = _unary(
     "sigmoid",
     spec.sigmoid,
     lambda attrs, x, y, dx: dx * (y * sigmoid(-x)),
+    decompose=_decompose_sigmoid,
     **Curve(
         bend=_bend(0.09623), tail=lambda attrs: (8.0, 3.4e-4), roundings=_eight, fast=_fast_exponential(1.0)
     ).rules(),
@@ -848,12 +959,19 @@ class Beta:
     beta: float
 
 
+def _decompose_softplus(attrs: Beta, x: Var) -> Var:
+    is_above, power = _away_from_zero(scale(x, attrs.beta))
+    bend = log(power + 1.0) / exact_number(attrs.beta, x)
+    return OPERATORS().where(is_above, x + bend, bend)
+
+
 # The rounding of z = β·x changes the result by at most u·|z|·sigmoid(z)/β, and |z|·sigmoid(z) < 0.28 for z < 0.
 SOFTPLUS = _unary(
     "softplus",
     spec.softplus,
     lambda attrs, x, y, dx: dx * sigmoid(scale(x, attrs.beta)),
     attributes=Beta,
+    decompose=_decompose_softplus,
     **Curve(
         bend=lambda node, box: builtins.abs(node.attrs.beta) * 0.2501,
         bent=lambda attrs: 1 if attrs.beta > 0 else -1,
@@ -880,6 +998,7 @@ SILU = _unary(
     "silu",
     spec.silu,
     lambda attrs, x, y, dx: dx * (sigmoid(x) + y * sigmoid(-x)),
+    decompose=lambda attrs, x: x * sigmoid(x),
     **Curve(
         bend=_bend(0.5001),
         turns=lambda attrs: (-1.278464542761074,),
@@ -904,6 +1023,7 @@ NORMAL_CDF = _unary(
     "normal_cdf",
     spec.normal_cdf,
     lambda attrs, x, y, dx: dx * _normal_density(x),
+    decompose=lambda attrs, x: scale(erf(x / sqrt(x.owner.operand(2.0, x))) + 1.0, 0.5),
     **Curve(
         bend=_bend(0.24198), tail=lambda attrs: (3.5, 2.4e-4), mass=lambda node, box: 1.0, roundings=_eight
     ).rules(),
@@ -971,12 +1091,19 @@ def _gelu_tangent(attrs: Approximation, x: Var, y: Var, dx: Var) -> Var:
     return dx * (s + scale(w + scale(scale(w * x * x, spec.GELU_CUBIC), 3.0), spec.GELU_SCALE))
 
 
+def _decompose_gelu(attrs: Approximation, x: Var) -> Var:
+    if attrs.approximate == "none":
+        return x * apply(NORMAL_CDF, NONE, x)
+    return x * sigmoid(scale(x + scale(x * x * x, spec.GELU_CUBIC), spec.GELU_SCALE))
+
+
 # Both forms are x/2 + x/2·w, so that errors are relative to |x|; those of the argument of w shrink with its slope.
 GELU = _unary(
     "gelu",
     spec.gelu,
     _gelu_tangent,
     attributes=Approximation,
+    decompose=_decompose_gelu,
     **Curve(
         bend=_bend(0.79789),
         turns=lambda attrs: (-0.7517915246935645 if attrs.approximate == "none" else -0.7524614220710162,),

@@ -8,8 +8,10 @@ places: on intervals and balls several cells may win, and the derivatives enclos
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from math import inf, prod
 from numbers import Integral
 from typing import Any, TypeVar
@@ -17,18 +19,31 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gradspec.graph.builder import apply, apply_all, operands
-from gradspec.graph.ir import Attributes, Crop, JvpResult, Op, Operand, Sums, Var, usual
+from gradspec.graph.ir import Array, Attributes, Crop, JvpResult, Op, Operand, Sums, Var, usual
 from gradspec.graph.lru import LRUCache
-from gradspec.graph.types import DType, TensorType, f64, i64, require_floats, require_numbers
+from gradspec.graph.types import DType, TensorType, f32, f64, i64, require_floats, require_numbers
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box, Lines
+from gradspec.ops.convert import convert
+from gradspec.ops.gather import GATHER_ROWS, moved
+from gradspec.ops.layout import AlongAxis, concat
 from gradspec.ops.pointwise import abs as absolute
-from gradspec.ops.pointwise import gate, maximum, minimum
+from gradspec.ops.pointwise import detach, exact_number, gate, maximum, minimum
 from gradspec.ops.rules import applying, increasing
 from gradspec.ops.select import equal, where
 from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import common_count, division, inverse_bit, most_cells, most_windows
 from gradspec.ops.unpool import max_gather, max_unpool
+from gradspec.ops.windows import (
+    are_cells,
+    gather_competitors,
+    gather_windows,
+    mask,
+    scatter_windows,
+    spread_windows,
+    sum_windows,
+)
 from gradspec.spec.errors import ShapeError, UnsupportedError
 from gradspec.spec.pool import (
     Divisor,
@@ -45,7 +60,7 @@ from gradspec.spec.pool import (
     winners_over,
 )
 from gradspec.spec.tensor import Index, Shaped, Tensor, split_shape
-from gradspec.spec.window import Ints, Padding, Regular, Window
+from gradspec.spec.window import AxisWindow, Ints, Padding, Regular, Window
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -228,6 +243,75 @@ def _others(window: Window, x: Var, places: Var) -> Var:
     return reshape(global_max_pool(others, 1, keepdims=False), places.shape)
 
 
+class _Contest:
+    """The taps of all windows and which of them win, as constants of differentiation; made of operators of the core."""
+
+    def __init__(self, attrs: MaxPool, x: Var) -> None:
+        self.ties, self.window = attrs.ties, attrs.window(x).trimmed()
+        counted = [are_cells(axis) for axis in self.window.axes]
+        self.cells = cells = gather_competitors(x, self.window, counted)
+        top, cell = _largest_of_last(cells), mask(x, counted)
+        tied = maximum(equal(cells, top), equal(equal(cells, cells), False))  # with a NaN, all NaNs tie
+        self.tied = tied if cell is None else minimum(tied, cell)
+        kind, count = x.dtype if x.type.is_float else f32, cells.shape[-1]
+        order = x.owner.share(np.arange(count, 0, -1).astype(kind.numpy), "order")
+        standing = where(self.tied, order, 0.0)
+        best = _largest_of_last(standing)
+        place = where(equal(best, 0.0), 0.0, count + 0.5 - best)  # between integers, of which roundings reach none
+        self.first = convert(reshape(place, place.shape[:-1]), i64)
+
+    def take(self, cells: Var) -> Var:
+        """What the first winner's tap has in each window, its first tap if none wins: that of padding."""
+        return apply(GATHER_ROWS, AlongAxis(cells.ndim - 1), cells, self.first)
+
+    def shared(self, amounts: Var) -> Var:
+        """``amounts`` at the taps that take part in derivatives, in equal parts if they split them; 0 elsewhere."""
+        if self.ties == "first":
+            numbers = amounts.owner.share(np.arange(self.tied.shape[-1]), "taps")
+            return where(minimum(self.tied, equal(numbers, self.first[..., None])), amounts, 0.0)
+        if self.ties == "split":
+            ones = where(self.tied, exact_number(1.0, amounts), 0.0)
+            amounts = amounts / maximum(sum_over(ones, -1, keepdims=True), 1.0)
+        return where(self.tied, amounts, 0.0)
+
+
+def _largest_of_last(x: Var) -> Var:
+    """The largest cell of the last axis, which stays as a 1: in halves, along the first axis, where they are whole."""
+    cells = moved(x, -1, 0)
+    while (n := cells.shape[0]) > 1:
+        joined = maximum(cells[: n // 2], cells[n // 2 : n // 2 * 2])
+        cells = concat([joined, cells[n // 2 * 2 :]]) if n % 2 else joined
+    return reshape(cells, (*x.shape[:-1], 1))
+
+
+def _decompose_max(attrs: MaxPool, x: Var) -> tuple[Var, ...]:
+    """The first winner, which is moved by the tangents of all that take part."""
+    contest = _Contest(attrs, x)
+    window, cells = contest.window, contest.cells
+    value = contest.take(cells)
+    if attrs.ties != "first":
+        moves = cells - detach(cells)
+        moves = where(equal(moves, moves), moves, 0.0)  # but for the infinities, of which the value is all
+        value = detach(value) + sum_over(contest.shared(moves), -1)
+    if not attrs.return_indices:
+        return (value,)
+    numbers = x.owner.share(np.arange(prod(window.sizes)).reshape(window.sizes), "places")
+    places = gather_windows(numbers, window, -1)
+    return value, contest.take(broadcast_to(places, cells.shape))
+
+
+def _decompose_push(attrs: MaxPool, x: Var, dx: Var) -> tuple[Var]:
+    contest = _Contest(attrs, x)
+    tangents = gather_windows(dx, contest.window)
+    first = attrs.ties == "first"
+    return (contest.take(tangents) if first else sum_over(contest.shared(tangents), -1),)
+
+
+def _decompose_pull(attrs: MaxPool, x: Var, g: Var) -> tuple[Var]:
+    contest = _Contest(attrs, x)
+    return (scatter_windows(contest.shared(reshape(g, (*g.shape, 1))), contest.window),)
+
+
 def _max_box(node: BoundedNode, box: Box) -> list[Box]:
     """The value increases with every cell; the winner's place is known if all cells are."""
     if not node.attrs.return_indices or not box.varies:
@@ -244,6 +328,7 @@ MAX_POOL = Op(
     spec=_max_spec,
     batch=leading_batch,
     jvp=_max_jvp,
+    decompose=_decompose_max,
     crop=MaxPool.crop,
     enclosure=_max_box,
     relaxation=_max_lines,
@@ -362,6 +447,7 @@ MAX_POOL_PUSH: Op = Op(
     sums=Sums(max_roundings=_tied, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
     enclosure=_pushed_box,
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PUSH, attrs, primals, tangents),
+    decompose=_decompose_push,
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PULL, attrs, operands[0], cotangents[0]),
 )
 
@@ -374,6 +460,7 @@ MAX_POOL_PULL: Op = Op(
     sums=Sums(max_roundings=_pulled, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
     enclosure=_pulled_box,
     jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PULL, attrs, primals, tangents),
+    decompose=_decompose_pull,
     transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PUSH, attrs, operands[0], cotangents[0]),
 )
 
@@ -524,6 +611,34 @@ def _avg_transpose(attrs: AvgPool, cotangents: Sequence[Var], types: Sequence[Te
     return apply(AVG_POOL_SPREAD, AvgSpread(**vars(attrs), sizes=sizes), cotangents[0])
 
 
+def _count_taps(axis: AxisWindow, with_padding: bool) -> Array:
+    """The taps, or the cells alone, of each window along an axis."""
+    spans = [axis.positions(o) for o in range(axis.outputs)]
+    return np.array([len(s) if with_padding else len(s[bisect_left(s, 0) : bisect_left(s, axis.size)]) for s in spans])
+
+
+def _divisors(attrs: AvgPool, window: Window, like: Var) -> Var:
+    """One for each window, or for all; a window without cells, whose sum is 0, has 1."""
+    if attrs.divisor_override is not None:
+        return exact_number(float(attrs.divisor_override), like)
+    along = (_count_taps(axis, attrs.count_include_pad) for axis in window.axes)
+    counts: Array = reduce(np.multiply.outer, along, np.asarray(1))
+    most = int(counts.max())
+    if (counts == most).all():
+        return exact_number(float(max(most, 1)), like)
+    return like.owner.share(np.maximum(counts, 1).astype(like.dtype.numpy), "counts")  # type: ignore[no-any-return]
+
+
+def _decompose_average(attrs: AvgPool, x: Var) -> tuple[Var]:
+    window = attrs.window(x)
+    return (sum_windows(x, window.trimmed()) / _divisors(attrs, window, x),)
+
+
+def _decompose_spread(attrs: AvgSpread, g: Var) -> tuple[Var]:
+    window = attrs.window(TensorType(g.dtype, attrs.sizes))
+    return (spread_windows(g / _divisors(attrs, window, g), window.trimmed()),)
+
+
 AVG_POOL: Op = Op(
     "avg_pool",
     AvgPool,
@@ -539,6 +654,7 @@ AVG_POOL: Op = Op(
         unscaled=_undivided,
     ),
     transpose=_avg_transpose,
+    decompose=_decompose_average,
 )
 
 AVG_POOL_SPREAD: Op = Op(
@@ -554,6 +670,7 @@ AVG_POOL_SPREAD: Op = Op(
         unscaled=_undivided,
     ),
     transpose=lambda attrs, cotangents, types, i: apply(AVG_POOL, attrs.forward, cotangents[0]),
+    decompose=_decompose_spread,
 )
 
 

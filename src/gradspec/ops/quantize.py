@@ -12,6 +12,7 @@ from gradspec.graph.ir import Array, Attributes, JvpResult, NoAttributes, Op, Op
 from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, number_as, require_floats, require_one_dtype, u8
 from gradspec.ops.batching import spread
 from gradspec.ops.box import BoundedNode, Box
+from gradspec.ops.convert import convert
 from gradspec.ops.rules import require_count
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
@@ -153,6 +154,14 @@ def _dequantize_transpose(attrs: NoAttributes, cotangents: Sequence[Var], given:
     return _block_sums(g * apply(DEQUANTIZE, NONE, q, g.owner.operand(1.0, g), *zero), scale.shape)
 
 
+def _decompose_dequantize(attrs: NoAttributes, q: Var, scale: Var, *zero: Var) -> tuple[Var]:
+    """With a zero point, integers have 16 bits at most, so that differences of them as floats are exact."""
+    steps = convert(q, scale.dtype)
+    for offset in zero:
+        steps = steps - convert(_blocks(offset, q.shape), scale.dtype)
+    return (steps * _blocks(scale, q.shape),)
+
+
 DEQUANTIZE: Op = Op(
     "dequantize",
     NoAttributes,
@@ -162,6 +171,7 @@ DEQUANTIZE: Op = Op(
     linear="jointly",
     enclosure=lambda node, *boxes: node.around([node.apply(*ends) for ends in product(*(b.ends for b in boxes))], 1),
     transpose=_dequantize_transpose,
+    decompose=_decompose_dequantize,
 )
 
 

@@ -9,9 +9,22 @@ from math import prod
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_numbers
+from gradspec.ops.gather import moved
 from gradspec.ops.layout import AlongAxis
+from gradspec.ops.pointwise import detach, exact_number, exp, log
+from gradspec.ops.pool import global_max_pool
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.shape import Axes, axes_batch, one_further, reduced_terms, reduced_type, reduction, sum
+from gradspec.ops.shape import (
+    Axes,
+    axes_batch,
+    broadcast_to,
+    one_further,
+    reduced_terms,
+    reduced_type,
+    reduction,
+    reshape,
+    sum,
+)
 from gradspec.ops.softmax_bounds import log_softmax_box, log_softmax_lines, softmax_box, softmax_lines
 from gradspec.ops.terms import division, inverse_bit
 from gradspec.spec import reduce as spec
@@ -46,6 +59,7 @@ MEAN = Op(
     linear="jointly",
     sums=Sums(max_roundings=_mean_terms, coefficient_quantum=lambda attrs, x: inverse_bit(reduced_terms(attrs, x))),
     transpose=_mean_transpose,
+    decompose=lambda attrs, x: (sum(x, attrs.axes) / exact_number(reduced_terms(attrs, x.type), x),),
 )
 
 
@@ -79,6 +93,11 @@ def _share_batch(op: Op, attrs: Share, operands_: Sequence[Var], batched: Sequen
     return (apply(op, Share(one_further(attrs.axes), (x.shape[0], *attrs.shape)), x),)
 
 
+def _decompose_share(attrs: Share, x: Var) -> tuple[Var]:
+    part = x / exact_number(prod(attrs.shape[a] for a in attrs.axes), x)
+    return (broadcast_to(reshape(part, spec.reduced_sizes(attrs.shape, attrs.axes, keepdims=True)), attrs.shape),)
+
+
 SHARE = Op(
     "share",
     Share,
@@ -88,6 +107,7 @@ SHARE = Op(
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype)),
     transpose=lambda attrs, cotangents, types, i: apply(MEAN, Axes(attrs.axes), *cotangents),
+    decompose=_decompose_share,
 )
 
 
@@ -173,6 +193,25 @@ def _centered(dx: Var, weights: Var, axis: int) -> Var:
     return dx - sum(weights * dx, axis, keepdims=True)
 
 
+def _decompose_softmax(attrs: AlongAxis, x: Var) -> tuple[Var]:
+    if not x.type.size:
+        return (x,)
+    powers = exp(_from_largest(x, attrs.axis))
+    return (powers / sum(powers, attrs.axis, keepdims=True),)
+
+
+def _decompose_log_softmax(attrs: AlongAxis, x: Var) -> tuple[Var]:
+    if not x.type.size:
+        return (x,)
+    exponents = _from_largest(x, attrs.axis)
+    return (exponents - log(sum(exp(exponents), attrs.axis, keepdims=True)),)
+
+
+def _from_largest(x: Var, axis: int) -> Var:
+    """``x`` less its largest cell, which is a constant: a softmax depends on differences only."""
+    return x - moved(detach(global_max_pool(moved(x, axis, -1), 1)), -1, axis)
+
+
 SOFTMAX = Op(
     "softmax",
     AlongAxis,
@@ -182,6 +221,7 @@ SOFTMAX = Op(
     enclosure=softmax_box,
     relaxation=softmax_lines,
     jvp=_softmax_jvp,
+    decompose=_decompose_softmax,
 )
 
 
@@ -209,6 +249,7 @@ LOG_SOFTMAX = Op(
     enclosure=log_softmax_box,
     relaxation=log_softmax_lines,
     jvp=_log_softmax_jvp,
+    decompose=_decompose_log_softmax,
 )
 
 

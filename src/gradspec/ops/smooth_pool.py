@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import inf, log, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,8 @@ from gradspec.graph.types import DType, TensorType, f64, require_floats, type_of
 from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box, Lines
 from gradspec.ops.pointwise import abs as absolute
-from gradspec.ops.pointwise import gate, maximum, minimum, scale
+from gradspec.ops.pointwise import detach, exact_number, exp, gate, maximum, minimum, scale
+from gradspec.ops.pointwise import log as logarithm
 from gradspec.ops.pool import (
     AVG_POOL_SPREAD,
     MAX_POOL,
@@ -34,6 +36,7 @@ from gradspec.ops.pool import (
     Windows,
     above_max,
     gathered,
+    global_max_pool,
     over_windows,
     parts_of,
     plain_number,
@@ -41,9 +44,11 @@ from gradspec.ops.pool import (
     windows_of,
     zero_of,
 )
-from gradspec.ops.select import less, where
-from gradspec.ops.shape import broadcast_to
+from gradspec.ops.select import equal, less, where
+from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import most_cells, most_windows
+from gradspec.ops.windows import are_cells, are_taps, gather_competitors, gather_windows, mask, scatter_windows
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.smooth_pool import settled, smooth_max_pool_jvp, smooth_max_pool_vjp
 from gradspec.spec.smooth_pool import smooth_max_pool as smooth_max_pool_spec
@@ -257,6 +262,60 @@ def _hard(node: BoundedNode, box: Box, end: Var, sign: float) -> tuple[Gathered,
     return gathered(window, slope, places), intercept * sign
 
 
+# --- decompositions, around each window's pivot -----------------------------------------------------------------------
+
+
+class _Softened(NamedTuple):
+    """Pivots, ``exp(β(x − c))`` of the taps that take part (0 of others), and their sums, which are 1 of none."""
+
+    center: Var
+    powers: Var
+    total: Var
+    is_empty: Var | None
+    """Whether none of a window's taps takes part; None if that is nowhere so."""
+
+
+def _soften(attrs: SmoothPool, x: Var) -> _Softened:
+    """Every window around its pivot, which is a constant of differentiation."""
+    window, takes_part = attrs.window(x), are_taps if attrs.padding_mode == "zeros" else are_cells
+    axes = [takes_part(axis) for axis in window.axes]
+    cells, counted = gather_competitors(x, window, axes), mask(x, axes)
+    center = detach(global_max_pool(cells, 1) if attrs.beta > 0 else -global_max_pool(-cells, 1))
+    powers = exp(_exponents(cells, center, attrs.beta))
+    powers = powers if counted is None else where(counted, powers, 0.0)
+    total, filled = sum_over(powers, -1, keepdims=True), [axis.any(axis=1) for axis in axes]
+    if all(axis.all() for axis in filled):
+        return _Softened(center, powers, total, None)
+    is_empty = x.owner.share(np.logical_not(reduce(np.multiply.outer, filled))[..., None], "empty")
+    return _Softened(center, powers, where(is_empty, 1.0, total), is_empty)
+
+
+def _exponents(x: Var, center: Var, beta: float) -> Var:
+    """``β(x − c)``; 0 where both are one infinity, and in halves where the difference overflows."""
+    gap, largest = x - center, float(np.finfo(x.dtype.numpy).max)
+    halves = scale(scale(x, 0.5) - scale(center, 0.5), max(-largest, min(2 * beta, largest)))
+    near = where(equal(maximum(gap, -gap), inf), halves, scale(gap, beta))
+    is_one_infinity = minimum(equal(x, center), equal(equal(gap, gap), False))
+    return where(is_one_infinity, 0.0, near)
+
+
+def _decompose(attrs: SmoothPool, x: Var) -> tuple[Var]:
+    soft = _soften(attrs, x)
+    y = soft.center + logarithm(soft.total) / exact_number(attrs.beta, x)
+    filled = y if soft.is_empty is None else where(soft.is_empty, 0.0, y)
+    return (reshape(filled, filled.shape[:-1]),)
+
+
+def _decompose_mean(attrs: SmoothPool, x: Var, u: Var) -> tuple[Var]:
+    soft = _soften(attrs, x)
+    return (sum_over(soft.powers / soft.total * gather_windows(u, attrs.window(x)), -1),)
+
+
+def _decompose_spread(attrs: SmoothPool, x: Var, g: Var) -> tuple[Var]:
+    soft = _soften(attrs, x)
+    return (scatter_windows(soft.powers / soft.total * reshape(g, (*g.shape, 1)), attrs.window(x)),)
+
+
 SMOOTH_MAX_POOL = Op(
     "smooth_max_pool",
     SmoothPool,
@@ -266,6 +325,7 @@ SMOOTH_MAX_POOL = Op(
     enclosure=_box,
     relaxation=_lines,
     jvp=_jvp,
+    decompose=_decompose,
 )
 
 SMOOTH_MAX_MEAN = Op(
@@ -277,6 +337,7 @@ SMOOTH_MAX_MEAN = Op(
     sums=Sums(max_roundings=_terms, factors=(1,), fixed=(0,), absolute=_mean_size),
     enclosure=_mean_box,
     jvp=_mean_jvp,
+    decompose=_decompose_mean,
     transpose=lambda attrs, cotangents, operands, i: _spread(attrs, operands[0], cotangents[0]),
 )
 
@@ -289,6 +350,7 @@ SMOOTH_MAX_SPREAD = Op(
     sums=Sums(max_roundings=_terms, factors=(1,), fixed=(0,), absolute=_spread_size),
     enclosure=lambda node, x, g: parts_of(node, x.lower, g, _terms(node.attrs, x.lower.type, g.lower.type)),
     jvp=_spread_jvp,
+    decompose=_decompose_spread,
     transpose=lambda attrs, cotangents, operands, i: _mean(attrs, operands[0], cotangents[0]),
 )
 

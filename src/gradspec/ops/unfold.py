@@ -10,7 +10,7 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.batching import leading_batch
-from gradspec.ops.conv import Sizes, StatedWindows
+from gradspec.ops.conv import Sizes, StatedWindows, add_columns, columns
 from gradspec.ops.rules import applying
 from gradspec.ops.terms import most_windows
 from gradspec.spec.errors import ShapeError
@@ -45,6 +45,7 @@ UNFOLD = Op(
     linear="jointly",
     sums=MOVED,
     transpose=lambda attrs, cotangents, types, i: apply(FOLD, attrs, *cotangents),
+    decompose=lambda attrs, x: (columns(attrs, x),),
 )
 
 
@@ -95,6 +96,7 @@ FOLD: Op = Op(
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, x: most_windows(attrs.window), coefficient_quantum=ones),
     transpose=lambda attrs, cotangents, types, i: apply(UNFOLD, attrs, *cotangents),
+    decompose=lambda attrs, x: (add_columns(attrs, x),),
 )
 
 

@@ -12,9 +12,13 @@ from math import prod
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import INDEXED, Op, Operand, Sums, Var, ones
-from gradspec.graph.types import TensorType, require_integers, require_numbers
+from gradspec.graph.types import TensorType, i64, require_integers, require_numbers
 from gradspec.ops.batching import leading_batch
+from gradspec.ops.convert import convert
+from gradspec.ops.gather import GATHER_ROWS, SCATTER_ADD_ROWS, RowPlaces
+from gradspec.ops.layout import AlongAxis, getitem, pad
 from gradspec.ops.rules import applying
+from gradspec.ops.shape import reshape
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Index, split_shape
 from gradspec.spec.unpool import max_gather as max_gather_spec
@@ -59,6 +63,26 @@ def _gather_types(attrs: Rank, x: TensorType, indices: TensorType) -> tuple[Tens
     return (TensorType(x.dtype, indices.shape),)
 
 
+def _places(indices: Var, lead: int) -> Var:
+    """Flat places in planes that have a cell of padding in front, the one that −1 names."""
+    flat = reshape(indices, (*indices.shape[:lead], prod(indices.shape[lead:])))
+    return convert(flat, i64) + 1
+
+
+def _decompose_unpool(attrs: Plane, x: Var, indices: Var) -> tuple[Var]:
+    lead, places = x.ndim - len(attrs.output_size), _places(indices, x.ndim - len(attrs.output_size))
+    rows = RowPlaces(lead, prod(attrs.output_size) + 1)
+    planes = apply(SCATTER_ADD_ROWS, rows, reshape(x, places.shape), places)
+    return (reshape(getitem(planes, (..., slice(1, None))), (*x.shape[:lead], *attrs.output_size)),)
+
+
+def _decompose_gather(attrs: Rank, x: Var, indices: Var) -> tuple[Var]:
+    lead = x.ndim - attrs.rank
+    planes = reshape(x, (*x.shape[:lead], prod(x.shape[lead:])))
+    padded = pad(planes, [(0, 0)] * lead + [(1, 0)])
+    return (reshape(apply(GATHER_ROWS, AlongAxis(lead), padded, _places(indices, lead)), indices.shape),)
+
+
 MAX_UNPOOL = Op(
     "max_unpool",
     Plane,
@@ -72,6 +96,7 @@ MAX_UNPOOL = Op(
         coefficient_quantum=ones,
     ),
     transpose=lambda attrs, cotangents, operands, i: max_gather(cotangents[0], operands[1], len(attrs.output_size)),
+    decompose=_decompose_unpool,
 )
 
 MAX_GATHER = Op(
@@ -85,6 +110,7 @@ MAX_GATHER = Op(
     transpose=lambda attrs, cotangents, operands, i: max_unpool(
         cotangents[0], operands[1], split_shape(operands[0].shape, attrs.rank)[1]
     ),
+    decompose=_decompose_gather,
 )
 
 

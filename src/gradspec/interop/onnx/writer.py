@@ -10,7 +10,7 @@ from onnx import helper
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
-from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, tensor_dtype
+from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, stored_once, tensor_dtype
 from gradspec.interop.onnx.emit.table import emit
 from gradspec.spec.errors import FormatWarning, UnsupportedError
 
@@ -77,7 +77,7 @@ def _names(graph: Graph) -> list[str]:
 
 
 def _require_room(graph: Graph) -> None:
-    size = sum(_stored(array).nbytes for array in graph.constants.values())
+    size = sum(stored_once(array).nbytes for array in graph.constants.values())
     if size > LARGEST_FILE:
         raise UnsupportedError(
             f"the constants of this graph take {size:,} bytes, and an ONNX model holds {LARGEST_FILE:,}; make the "
@@ -85,13 +85,8 @@ def _require_room(graph: Graph) -> None:
         )
 
 
-def _stored(array: Array) -> Array:
-    """What a constant comes to when axes along which it repeats are stored once."""
-    return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
-
-
 def _constant(e: Emitter, name: str, array: Array) -> OnnxValue:
-    stored = _stored(array)
+    stored = stored_once(array)
     if stored.shape == array.shape:
         return e.initializer(name, array)
     e.within(name)

@@ -65,6 +65,8 @@ class Emitter:
         self._constants: dict[tuple[DType, Shape, bytes], OnnxValue] = {}
         self._sources: dict[str, OnnxValue] = {}
         self._centred: dict[str, tuple[OnnxValue, OnnxValue | None]] = {}
+        self._turned: dict[str, tuple[OnnxValue, Sequence[int]]] = {}
+        self._places: set[str] = set()
         self._stem = ""
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -92,10 +94,10 @@ class Emitter:
                 for i, entry in enumerate(field):
                     if entry == value.name:
                         field[i] = name
-        if value.name in self._sources:
-            self._sources[name] = self._sources[value.name]
-        if value.name in self._centred:
-            self._centred[name] = self._centred[value.name]
+        memories: tuple[dict[str, Any], ...] = (self._sources, self._centred, self._turned)
+        for memory in memories:
+            if value.name in memory:
+                memory[name] = memory[value.name]
         return OnnxValue(name, value.shape, value.dtype)
 
     def drop_unused(self, outputs: Iterable[str]) -> None:
@@ -131,7 +133,8 @@ class Emitter:
         cells = np.asarray(array, dtype)
         key = (cells.dtype, cells.shape, cells.tobytes())
         if key not in self._constants:
-            self._constants[key] = self.initializer(self.unused("constant"), cells)
+            value = self._constants[key] = self.initializer(self.unused("constant"), cells)
+            self._places |= {value.name} if cells.dtype == INT64 and (cells >= 0).all() else set()
         return self._constants[key]
 
     def initializer(self, name: str, array: Array) -> OnnxValue:
@@ -196,9 +199,18 @@ class Emitter:
         return x if x.shape == shape else self.node("Reshape", [x, self.indices(shape)], shape, x.dtype)
 
     def transpose(self, x: OnnxValue, axes: Sequence[int]) -> OnnxValue:
-        if list(axes) == list(range(x.ndim)):
-            return x
-        return self.node("Transpose", [x], tuple(x.shape[a] for a in axes), x.dtype, perm=list(axes))
+        """Two in a row are one."""
+        source, before = self.unturned(x)
+        order = [before[a] for a in axes]
+        if order == [*range(x.ndim)]:
+            return source
+        y = self.node("Transpose", [source], tuple(source.shape[a] for a in order), x.dtype, perm=order)
+        self._turned[y.name] = source, order
+        return y
+
+    def unturned(self, x: OnnxValue) -> tuple[OnnxValue, Sequence[int]]:
+        """What ``x`` was before its axes were put in another order, and that order."""
+        return self._turned.get(x.name, (x, range(x.ndim)))
 
     def expand(self, x: OnnxValue, shape: Shape) -> OnnxValue:
         if x.shape == shape:
@@ -208,9 +220,14 @@ class Emitter:
         return y
 
     def pad(self, x: OnnxValue, pairs: Sequence[tuple[int, int]], number: float = 0) -> OnnxValue:
-        """``(lo, hi)`` cells of ``number`` around each axis; a negative end takes cells away."""
+        """``(lo, hi)`` cells of ``number`` around each axis; a negative end takes cells away.
+
+        ONNX Runtime pads no integers of 16 bits, so they are padded in 32.
+        """
         if not any(end for pair in pairs for end in pair):
             return x
+        if x.dtype.kind in "iu" and x.dtype.itemsize == 2:
+            return self.cast(self.pad(self.cast(x, INT32), pairs, number), x.dtype)
         ends = self.indices([lo for lo, _ in pairs] + [hi for _, hi in pairs])
         shape = tuple(lo + n + hi for (lo, hi), n in zip(pairs, x.shape, strict=True))
         return self.node("Pad", [x, ends, self.constant(number, x.dtype)], shape, x.dtype)
@@ -227,6 +244,10 @@ class Emitter:
         shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
         return self.node("Gather", [x, self.indices(places)], shape, x.dtype, axis=axis)
 
+    def are_places(self, x: OnnxValue) -> bool:
+        """Whether all are known not to be negative."""
+        return x.dtype.kind == "u" or x.name in self._places
+
     def reduce(self, op_type: str, x: OnnxValue, axes: Sequence[int], keepdims: bool = False) -> OnnxValue:
         """``ReduceSum``, ``ReduceMean``, ``ReduceMax`` or ``ReduceMin`` over axes.
 
@@ -239,6 +260,11 @@ class Emitter:
             x = self.cast(x, INT64)
         shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
         return self.node(op_type, [x, self.indices(list(axes))], shape, x.dtype, keepdims=int(keepdims))
+
+
+def stored_once(array: Array) -> Array:
+    """What a constant comes to when axes along which it repeats are stored once."""
+    return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
 def tensor_dtype(dtype: DType) -> int:

@@ -10,9 +10,7 @@ from gradspec.interop.onnx.emit.emitter import FLOAT32, INT64, Emitter, OnnxValu
 from gradspec.interop.onnx.emit.table import emits, emits_each
 from gradspec.ops.gather import RowPlaces
 from gradspec.ops.layout import AlongAxis, Padding, Slices
-from gradspec.ops.loss import Place
 from gradspec.ops.topk import Top
-from gradspec.ops.unpool import Plane, Rank
 
 emits_each(
     {
@@ -72,31 +70,49 @@ def _space_out(e: Emitter, attrs: Padding, x: OnnxValue) -> OnnxValue:
 # --- rows named by indices --------------------------------------------------------------------------------------------
 
 
-def _guard_places(e: Emitter, places: OnnxValue, least: int, beyond: int) -> OnnxValue:
-    """``places`` as ONNX takes them; below ``least`` they become ``beyond``, which runtimes refuse.
+def _guard_places(e: Emitter, places: OnnxValue, beyond: int) -> OnnxValue:
+    """``places`` as ONNX takes them; negative ones become ``beyond``, which runtimes refuse.
 
     ONNX counts negative places from the end, where the graph would raise an error.
     """
     numbers = e.cast(places, INT64)
-    if places.dtype.kind == "u":
+    if e.are_places(places):
         return numbers
-    return e.cells("Where", e.cells("Less", numbers, least), e.constant(beyond, INT64), numbers)
+    return e.cells("Where", e.cells("Less", numbers, 0), e.constant(beyond, INT64), numbers)
 
 
 @emits("gather_rows", moves=True)
 def gather_rows(e: Emitter, attrs: AlongAxis, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
     axis = attrs.axis
-    places = _guard_places(e, indices, 0, x.shape[axis])
+    places = _guard_places(e, indices, x.shape[axis])
     shape = indices.shape + x.shape[axis + 1 :]
     if axis == 0:
-        return e.node("Gather", [x, places], shape, x.dtype, axis=0)
+        return _gather_first(e, x, places)
+    if axis == indices.ndim == x.ndim - 1:  # one cell of each row
+        one = (*shape, 1)
+        return e.reshape(e.node("GatherElements", [x, e.reshape(places, one)], one, x.dtype, axis=axis), shape)
     return e.node("GatherND", [x, e.reshape(places, (*indices.shape, 1))], shape, x.dtype, batch_dims=axis)
+
+
+def _gather_first(e: Emitter, x: OnnxValue, places: OnnxValue) -> OnnxValue:
+    """Along the first axis: where that was put first, from where it was."""
+    source, order = e.unturned(x)
+    at, more = order[0], places.ndim - 1
+    shape = source.shape[:at] + places.shape + source.shape[at + 1 :]
+    y = e.node("Gather", [source, places], shape, x.dtype, axis=at)
+    return e.transpose(y, [*range(at, at + places.ndim), *(a if a < at else a + more for a in order[1:])])
 
 
 @emits("scatter_add_rows")
 def scatter_add_rows(e: Emitter, attrs: RowPlaces, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
-    shape = (*indices.shape[: attrs.axis], attrs.size, *x.shape[indices.ndim :])
-    return _scatter(e, attrs.axis, e.full(shape, 0, x.dtype), indices, x, "add")
+    lead, row = indices.shape[: attrs.axis], x.shape[indices.ndim :]
+    zeros = e.full((*lead, attrs.size, *row), 0, x.dtype)
+    if row:
+        return _scatter(e, attrs.axis, zeros, indices, x, "add")
+    cells = (*lead, prod(indices.shape[attrs.axis :]))
+    places = e.reshape(_guard_places(e, indices, attrs.size), cells)
+    inputs = [zeros, places, e.reshape(x, cells)]
+    return e.node("ScatterElements", inputs, zeros.shape, x.dtype, axis=attrs.axis, reduction="add")
 
 
 @emits("scatter_rows", moves=True)
@@ -111,7 +127,7 @@ def _scatter(e: Emitter, axis: int, x: OnnxValue, indices: OnnxValue, rows: Onnx
     """
     lead, size, row = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     outside = prod(lead) * size
-    places = _guard_places(e, indices, 0, outside)
+    places = _guard_places(e, indices, outside)
     if axis:
         before = np.arange(prod(lead)).reshape(*lead, *(1,) * (indices.ndim - axis)) * size
         counted = e.cells("Add", places, e.indices(before))
@@ -143,46 +159,3 @@ def _top(e: Emitter, x: OnnxValue, k: int, largest: bool) -> OnnxValue:
     shape = (*x.shape[:-1], k)
     types = [(shape, x.dtype), (shape, INT64)]
     return e.several("TopK", [x, e.indices([k])], types, axis=-1, largest=int(largest), sorted=1)[1]
-
-
-# --- labels and places ------------------------------------------------------------------------------------------------
-
-
-def _insert_axis(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
-    return (*shape[:axis], size, *shape[axis:])
-
-
-@emits("pick", moves=True)
-def pick(e: Emitter, attrs: AlongAxis, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
-    one = _insert_axis(labels.shape, attrs.axis, 1)
-    places = e.reshape(_guard_places(e, labels, 0, x.shape[attrs.axis]), one)
-    return e.reshape(e.node("GatherElements", [x, places], one, x.dtype, axis=attrs.axis), labels.shape)
-
-
-@emits("place", moves=True)
-def place(e: Emitter, attrs: Place, x: OnnxValue, labels: OnnxValue) -> OnnxValue:
-    one, shape = (_insert_axis(x.shape, attrs.axis, size) for size in (1, attrs.size))
-    places = e.reshape(_guard_places(e, labels, 0, attrs.size), one)
-    zeros = e.full(shape, 0, x.dtype)
-    return e.node("ScatterElements", [zeros, places, e.reshape(x, one)], shape, x.dtype, axis=attrs.axis)
-
-
-@emits("max_unpool")
-def max_unpool(e: Emitter, attrs: Plane, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
-    """−1, which names no cell, is the last place in ONNX: a cell more than the plane has, cut off again."""
-    rank, cells = len(attrs.output_size), prod(attrs.output_size)
-    lead = x.shape[: x.ndim - rank]
-    rows = (prod(lead), prod(x.shape[x.ndim - rank :]))
-    places = e.reshape(_guard_places(e, indices, -1, cells + 1), rows)
-    zeros = e.full((rows[0], cells + 1), 0, x.dtype)
-    sums = e.node("ScatterElements", [zeros, places, e.reshape(x, rows)], zeros.shape, x.dtype, axis=1, reduction="add")
-    return e.reshape(e.first(sums, 1, cells), (*lead, *attrs.output_size))
-
-
-@emits("max_gather", moves=True)
-def max_gather(e: Emitter, attrs: Rank, x: OnnxValue, indices: OnnxValue) -> OnnxValue:
-    lead, sizes = x.shape[: x.ndim - attrs.rank], x.shape[x.ndim - attrs.rank :]
-    wanted = (prod(lead), prod(indices.shape[indices.ndim - attrs.rank :]))
-    planes = e.pad(e.reshape(x, (prod(lead), prod(sizes))), [(0, 0), (0, 1)])
-    places = e.reshape(_guard_places(e, indices, -1, prod(sizes) + 1), wanted)
-    return e.reshape(e.node("GatherElements", [planes, places], wanted, x.dtype, axis=1), indices.shape)

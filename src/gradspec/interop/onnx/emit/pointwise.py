@@ -10,17 +10,15 @@ import numpy as np
 from gradspec.graph.ir import NoAttributes
 from gradspec.graph.types import DTYPES
 from gradspec.interop.onnx.emit.emitter import BOOL, FLOAT32, FLOAT64, INT32, NONE, DType, Emitter, OnnxValue, Shape
-from gradspec.interop.onnx.emit.pool import raise_to
 from gradspec.interop.onnx.emit.table import emits, emits_each
 from gradspec.ops.convert import Conversion
 from gradspec.ops.lp_pool import AbsPower
-from gradspec.ops.pointwise import Approximation, Beta, ClampRange, Levels, NegativeSlope
+from gradspec.ops.pointwise import Beta, ClampRange, NegativeSlope
 from gradspec.ops.quantize import Quantization
-from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
 
 NAMESAKES = (
-    *("Abs", "Add", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "Log", "Mul", "Round", "Sigmoid", "Sin"),
-    *("Sqrt", "Tanh", "Where"),
+    *("Abs", "Add", "Cos", "Div", "Erf", "Exp", "Floor", "Log", "Mul", "Round", "Sigmoid", "Sin", "Sqrt", "Tanh"),
+    "Where",
 )
 """Operators that ONNX has under the same names, but for their first letters."""
 
@@ -29,17 +27,25 @@ def _namesake(op_type: str) -> Any:
     return lambda e, attrs, *operands: e.cells(op_type, *operands)
 
 
+def _compare(e: Emitter, op_type: str, *operands: OnnxValue) -> OnnxValue:
+    """Integers in 32 or 64 bits: ONNX Runtime does not compare narrower ones."""
+    dtype = operands[0].dtype
+    is_narrow = dtype.kind in "iu" and dtype.itemsize < 4
+    return e.cells(op_type, *(e.cast(v, INT32) if is_narrow else v for v in operands))
+
+
 emits_each({op_type.lower(): _namesake(op_type) for op_type in NAMESAKES})
 
 emits_each(
     {
         "sub": lambda e, attrs, a, b: e.difference(a, b),
-        "maximum": lambda e, attrs, a, b: e.cells("Or" if a.dtype == BOOL else "Max", a, b),
-        "minimum": lambda e, attrs, a, b: e.cells("And" if a.dtype == BOOL else "Min", a, b),
+        "maximum": lambda e, attrs, a, b: _compare(e, "Or" if a.dtype == BOOL else "Max", a, b),
+        "minimum": lambda e, attrs, a, b: _compare(e, "And" if a.dtype == BOOL else "Min", a, b),
+        "greater": lambda e, attrs, a, b: _compare(e, "Greater", a, b),
+        "equal": lambda e, attrs, a, b: _compare(e, "Equal", a, b),
         "neg": lambda e, attrs, x: e.cells("Sub", 0, x) if x.dtype.kind == "u" else e.cells("Neg", x),
         "scale": lambda e, attrs, x: e.cells("Mul", x, attrs.factor),
         "relu": lambda e, attrs, x: x if x.dtype.kind == "u" else e.cells("Relu", x),
-        "silu": lambda e, attrs, x: e.cells("Mul", x, e.cells("Sigmoid", x)),
     }
 )
 
@@ -61,11 +67,10 @@ def trunc_divide(e: Emitter, attrs: Any, a: OnnxValue, b: OnnxValue) -> OnnxValu
 
 
 @emits("leaky_relu")
-def leaky_relu(e: Emitter, attrs: NegativeSlope, x: OnnxValue) -> OnnxValue:
-    """ONNX keeps the slope in float32; where that is another number, it is multiplied."""
-    if np.float32(attrs.negative_slope).astype(x.dtype) == np.asarray(attrs.negative_slope, x.dtype):
-        return e.cells("LeakyRelu", x, alpha=attrs.negative_slope)
-    return e.cells("Where", e.cells("Less", x, 0), e.cells("Mul", x, attrs.negative_slope), x)
+def leaky_relu(e: Emitter, attrs: NegativeSlope, x: OnnxValue) -> OnnxValue | None:
+    """ONNX keeps the slope in float32, which may be another number."""
+    is_exact = np.float32(attrs.negative_slope).astype(x.dtype) == np.asarray(attrs.negative_slope, x.dtype)
+    return e.cells("LeakyRelu", x, alpha=attrs.negative_slope) if is_exact else None
 
 
 @emits("clamp")
@@ -74,47 +79,19 @@ def clamp(e: Emitter, attrs: ClampRange, x: OnnxValue) -> OnnxValue:
     return e.node("Clip", [x, *bounds], x.shape, x.dtype)
 
 
-@emits("step")
-def step(e: Emitter, attrs: Levels, x: OnnxValue) -> OnnxValue:
-    """A NaN is neither less than 0 nor equal to it, and counts as larger."""
-    not_below = e.choose(e.cells("Equal", x, 0), attrs.at, attrs.above, x.dtype)
-    return e.cells("Where", e.cells("Less", x, 0), e.constant(attrs.below, x.dtype), not_below)
-
-
-@emits("within")
-def within(e: Emitter, attrs: ClampRange, x: OnnxValue) -> OnnxValue:
-    outside = [e.cells("Less", x, attrs.min)] if attrs.min is not None else []
-    outside += [e.cells("Greater", x, attrs.max)] if attrs.max is not None else []
-    if not outside:
-        return e.full(x.shape, 1, x.dtype)
-    return e.choose(outside[0] if len(outside) == 1 else e.cells("Or", *outside), 0, 1, x.dtype)
-
-
-@emits("max_share")
-def max_share(e: Emitter, attrs: Any, a: OnnxValue, b: OnnxValue) -> OnnxValue:
-    equal_or_less = e.choose(_exceeds(e, b, a), 0, 0.5, a.dtype)
-    return e.cells("Where", _exceeds(e, a, b), e.constant(1, a.dtype), equal_or_less)
-
-
-def _exceeds(e: Emitter, a: OnnxValue, b: OnnxValue) -> OnnxValue:
-    """A NaN exceeds every number, and no other NaN."""
-    sole_nan = e.cells("And", e.cells("IsNaN", a), e.cells("Not", e.cells("IsNaN", b)))
-    return e.cells("Or", e.cells("Greater", a, b), sole_nan)
-
-
-@emits("gate")
-def gate(e: Emitter, attrs: Any, weight: OnnxValue, t: OnnxValue) -> OnnxValue:
-    return e.cells("Where", e.cells("Equal", weight, 0), e.constant(0, t.dtype), e.cells("Mul", t, weight))
-
-
 @emits("abs_power")
 def abs_power(e: Emitter, attrs: AbsPower, x: OnnxValue) -> OnnxValue:
     """0 at 0, even for a negative exponent; only ``|0|⁰`` is 1."""
     size = e.cells("Abs", x)
-    power = raise_to(e, size, attrs.exponent - attrs.signed)
+    power = _raise_to(e, size, attrs.exponent - attrs.signed)
     power = e.cells("Mul", x, power) if attrs.signed else power
     at_zero = int(attrs.exponent == 0 and not attrs.signed)
     return e.cells("Where", e.cells("Equal", x, 0), e.constant(at_zero, x.dtype), power)
+
+
+def _raise_to(e: Emitter, x: OnnxValue, exponent: float) -> OnnxValue:
+    """``x`` to a power, which is a double whatever ``x`` is."""
+    return x if exponent == 1 else e.node("Pow", [x, e.constant(exponent, np.float64)], x.shape, x.dtype)
 
 
 # --- smooth -----------------------------------------------------------------------------------------------------------
@@ -125,20 +102,6 @@ def softplus(e: Emitter, attrs: Beta, x: OnnxValue) -> OnnxValue:
     if attrs.beta == 1:
         return e.cells("Softplus", x)
     return e.cells("Div", e.cells("Softplus", e.cells("Mul", x, attrs.beta)), attrs.beta)
-
-
-@emits("gelu")
-def gelu(e: Emitter, attrs: Approximation, x: OnnxValue) -> OnnxValue:
-    if attrs.approximate == "none":
-        return e.cells("Mul", x, normal_cdf(e, None, x))
-    cube = e.cells("Mul", e.cells("Mul", e.cells("Mul", x, x), x), GELU_CUBIC)
-    return e.cells("Mul", x, e.cells("Sigmoid", e.cells("Mul", e.cells("Add", x, cube), GELU_SCALE)))
-
-
-@emits("normal_cdf")
-def normal_cdf(e: Emitter, attrs: Any, x: OnnxValue) -> OnnxValue:
-    """``(1 + erf(x/√2)) / 2``: ONNX has no erfc, so the lower tail keeps its absolute accuracy only."""
-    return e.cells("Mul", e.cells("Add", e.cells("Erf", e.cells("Mul", x, sqrt(0.5))), 1), 0.5)
 
 
 @emits("normal_density")
@@ -200,13 +163,10 @@ def _write_out(e: Emitter, attrs: Quantization, x: OnnxValue, scale: OnnxValue, 
 
 
 @emits("dequantize")
-def dequantize(e: Emitter, attrs: NoAttributes, q: OnnxValue, scale: OnnxValue, *zero: OnnxValue) -> OnnxValue:
+def dequantize(e: Emitter, attrs: NoAttributes, q: OnnxValue, scale: OnnxValue, *zero: OnnxValue) -> OnnxValue | None:
     axis = _axis(q, scale, *zero)
     if axis is None or scale.dtype != FLOAT32 or q.dtype.itemsize > 1:
-        steps = e.cast(q, INT32)
-        for z in zero:
-            steps = e.cells("Sub", steps, e.cast(_repeat_blocks(e, z, q.shape), INT32))
-        return e.cells("Mul", e.cast(steps, scale.dtype), _repeat_blocks(e, scale, q.shape))
+        return None
     return e.node("DequantizeLinear", [q, *_as_lists(e, scale, *zero)], q.shape, scale.dtype, axis=axis)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from gradspec.interop.onnx.emit.emitter import FLOAT32, INT64, Emitter, OnnxValue
 from gradspec.interop.onnx.emit.table import emits, emits_each
 from gradspec.ops.linear import BatchNorm, Product
-from gradspec.ops.reduce import CumSum, Share
+from gradspec.ops.reduce import CumSum
 from gradspec.ops.shape import Axes
 
 
@@ -26,12 +24,6 @@ def cumsum(e: Emitter, attrs: CumSum, x: OnnxValue) -> OnnxValue:
     terms = x if x.is_float else e.cast(x, INT64)
     ends = {"exclusive": int(attrs.exclusive), "reverse": int(attrs.reverse)}
     return e.node("CumSum", [terms, e.constant(attrs.axis, INT64)], x.shape, terms.dtype, **ends)
-
-
-@emits("share")
-def share(e: Emitter, attrs: Share, x: OnnxValue) -> OnnxValue:
-    part = e.cells("Div", x, prod(attrs.shape[a] for a in attrs.axes))
-    return e.expand(e.reshape(part, tuple(1 if a in attrs.axes else n for a, n in enumerate(attrs.shape))), attrs.shape)
 
 
 emits_each(
@@ -71,14 +63,10 @@ def _as_row(e: Emitter, bias: OnnxValue) -> OnnxValue:
 @emits("batch_norm")
 def batch_norm(
     e: Emitter, attrs: BatchNorm, x: OnnxValue, mean: OnnxValue, var: OnnxValue, *affine: OnnxValue
-) -> OnnxValue:
+) -> OnnxValue | None:
+    """ONNX keeps eps in float32, which may be another number."""
+    if x.dtype != FLOAT32 and float(np.float32(attrs.eps)) != attrs.eps:
+        return None
     weight = affine[0] if attrs.weight else e.full(mean.shape, 1, x.dtype)
     bias = affine[-1] if attrs.bias else e.full(mean.shape, 0, x.dtype)
-    if x.dtype == FLOAT32 or float(np.float32(attrs.eps)) == attrs.eps:
-        return e.node("BatchNormalization", [x, weight, bias, mean, var], x.shape, x.dtype, epsilon=attrs.eps)
-    # ONNX keeps eps in float32; where that is another number, the operator is written out.
-    along = (x.shape[1], *(1,) * (x.ndim - 2))
-    mean, var, weight, bias = (e.reshape(v, along) for v in (mean, var, weight, bias))
-    root = e.cells("Sqrt", e.cells("Add", var, attrs.eps))
-    normal = e.cells("Div", e.cells("Sub", x, mean), root)
-    return e.cells("Add", e.cells("Mul", normal, weight), bias)
+    return e.node("BatchNormalization", [x, weight, bias, mean, var], x.shape, x.dtype, epsilon=attrs.eps)
