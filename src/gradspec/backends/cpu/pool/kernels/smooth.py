@@ -555,7 +555,7 @@ class SoftWeights:
 class SmoothMaximum:
     form: NumberFormat
     derivative: Derivative
-    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
+    has_planes = has_run_rows = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
     row, combine_rows, outputs = reduce_row_smoothly, combine_rows_smoothly, walk
     prepare, finish = prepare_cells, finish_cells
 

@@ -172,7 +172,7 @@ class WithTies:
     """The maximum with a tangent or cotangent of all cells that tie."""
 
     form: NumberFormat
-    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
+    has_planes = has_run_rows = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
     row, combine_rows = reduce_row, combine_rows
     prepare, outputs, finish = prepare_cells, walk, finish_cells
 

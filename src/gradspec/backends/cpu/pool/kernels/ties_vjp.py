@@ -120,7 +120,7 @@ class HolderReduction:
     """Kernels that reduce axis by axis, and need nothing before or after a unit."""
 
     form: NumberFormat
-    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
+    has_planes = has_run_rows = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
     outputs = walk
 
     @inlined

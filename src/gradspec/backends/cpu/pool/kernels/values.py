@@ -21,8 +21,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.runs import reduce_run_row, reduce_run_window
-from gradspec.backends.cpu.pool.kernels.small import has_nan
-from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half
+from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half, has_nan
 from gradspec.backends.cpu.pool.kernels.walk import PoolWork, combine_rows, walk_planes
 from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.intrinsics import address_of
@@ -54,7 +53,7 @@ class OneNumberReduction:
     )
     reduce_pairs_of_planes, reduce_run_row = planes.reduce_pairs_of_planes, reduce_run_row
     stage_plane = planes.stage_plane
-    has_planes = has_whole_planes = has_runs = True
+    has_planes = has_run_rows = has_whole_planes = has_runs = True
 
     @outlined
     def load(self, work, axis, source, at, n):

@@ -325,9 +325,9 @@ def reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, targ
     """Reduce up to ``most`` outputs of several axes at once by the axis's schedule: how many; 0 if it is generic."""
     is_full = rows.end - rows.first == axis.kernel
     is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0
-    if reduction.has_planes and axis.schedule == Schedule.RUNS:
+    if reduction.has_run_rows and axis.schedule == Schedule.RUNS:
         reduction.reduce_run_row(work, number, axis, source.x, o, out)
-        if not is_divided:
+        if reduction.has_planes and not is_divided:
             finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
     if reduction.has_planes and axis.schedule == Schedule.ROWS and is_full:
@@ -553,6 +553,7 @@ def kernel(reduction, args, lo, hi, workspace):
     work = PoolWork(args, unit, reduction.state.cells(base + UNIT_BYTES, args.component))
     for number in range(lo, hi):
         locate(args, unit, number)
+        unit.seen_row, unit.nan_row = 0, -1
         reduction.prepare(work)
         first, end = output_range_with_halo(args, unit)
         reduction.outputs(work, first, end)
