@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         "third_tap_misnumbered",
         REDUCE_ROW,
-        "state.tap(p[at + 2 * dilation], 2, first_tap)",
-        "state.tap(p[at + 2 * dilation], 1, first_tap)",
+        "state.tap(p[at + (k + 2) * dilation], k + 2, first_tap)",
+        "state.tap(p[at + (k + 2) * dilation], k + 1, first_tap)",
     ),
     Mutant(
         "wide_window_misnumbered",

@@ -139,13 +139,11 @@ class Gathering(Record):
 
     is_used: bool = False
     is_in_place: bool = False
-    """Whether rows of cells are added up in V itself."""
+    """Whether vectors of cells can be written to V, at stride 1 or 2."""
     in_runs: bool = False
     """Whether all operands lie in runs of neighbours (see ``kernels.runs``)."""
-    phase: int = 0
-    """Places of a row of cells in each of its phases; there are as many phases as the stride."""
     sums_at: int = 0
-    """Where rows of cells are added up if not in V."""
+    """Where rows of cells or cotangents are copied to if they cannot be read in place."""
     accumulators_at: int = 0
     """Where the accumulators lie: winners and sums of cotangents per row of cells; in runs, winners of output rows."""
     slots: int = 0

@@ -251,7 +251,6 @@ class _Layout:
 
     def call(self) -> KernelCall[PoolArguments]:
         pooling, room = self.pooling, self.tile_room
-        tile_at = self.ring_end * self.inner - self.unused_stretches * room
         elements = self.ring_end * self.inner + self.stretches * room + self.staged_cells
         component = -(-max(elements, self.gathering_end * self.inner) // 16) * 16
         table_at = aligned(UNIT_BYTES + component * sum(pooling.components))
@@ -280,7 +279,7 @@ class _Layout:
             staged_rows=self.staged_rows,
             is_whole=self.is_whole,
             tile=self.tile,
-            tile_at=tile_at,
+            tile_at=self.ring_end * self.inner,
             tile_room=room,
             table_at=table_at,
             table_room=self.table_room,
@@ -619,26 +618,9 @@ class _Layout:
         return self.pooling.family.works_in_place and is_run
 
     @property
-    def unused_stretches(self) -> int:
-        """Stretches that take no room. Of three stretches of the last axis, two for doubled runs, or for kept rows,
-        come before one for a copy of cells, which alone may be needed."""
-        is_alone = not self._needs_all_stretches() and (
-            self.last.kind is AxisKind.SLIDING or self.schedule not in (Schedule.GENERIC, Schedule.TRANSPOSE_ROWS)
-        )
-        return 2 if self.is_transposed or (self.is_row and is_alone) else 0
-
-    @property
     def stretches(self) -> int:
-        """How many stretches are needed."""
-        if not self.is_row:
-            return int(self.is_transposed)
-        if self._needs_all_stretches():
-            return 3
-        is_copied = not self._is_in_place() or self.schedule is not Schedule.GENERIC
-        return 1 if self.last.kind is AxisKind.EXPANDING else int(is_copied)
-
-    def _needs_all_stretches(self) -> bool:
-        return not self.pooling.family.works_in_place or self.last.doubles or self.schedule is Schedule.WINNER_ROWS
+        """Stretches of the last axis: two for doubled runs, or for kept rows, and one for a copy of cells."""
+        return 3 if self.is_row or self.is_transposed else 0
 
     def _scans(self, axis: ReducedAxis) -> bool:
         volume = prod(other.kernel for other, _ in self.axes)
@@ -695,7 +677,6 @@ class _Layout:
         return Gathering(
             is_used=True,
             is_in_place=is_in_place,
-            phase=self.phase,
             sums_at=sums_at,
             accumulators_at=sums_at + last.stride * self.phase,
             slots=first.kernel,

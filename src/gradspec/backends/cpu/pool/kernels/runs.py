@@ -160,10 +160,9 @@ def reduce_row_of_windows(found, work, axis, x_at, o, target, scale):
             reduce_cut_window(found, out, runs, count, cells, real_rows.first * kernel + real.first, kernel, scale)
         else:
             windows, first_tap = last.beyond - place, found.form.lane(work.args.first_tap)
-            if kernel == 2:
-                reduce_squares(found, SquareWindow(2), out, runs, windows, last.stride * step, first_tap, scale)
-            else:
-                reduce_squares(found, SquareWindow(3), out, runs, windows, last.stride * step, first_tap, scale)
+            for k in unrolled(2):
+                if kernel == k + 2:
+                    reduce_squares(found, SquareWindow(k + 2), out, runs, windows, last.stride * step, first_tap, scale)
         place += windows
 
 

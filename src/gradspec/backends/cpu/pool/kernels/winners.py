@@ -33,9 +33,8 @@ from gradspec.backends.cpu.pool.kernels.vjp_accumulators import (
     prepare_cells,
     sums_origin,
 )
-from gradspec.backends.cpu.pool.kernels.walk import Destination, combine_rows, emit, transpose_planes, walk
+from gradspec.backends.cpu.pool.kernels.walk import Destination, Reduction, emit, transpose_planes, walk
 from gradspec.backends.cpu.pool.kernels.winners_fixed import plane_has_nan, reduce_winner_rows
-from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import (
     choose,
@@ -281,13 +280,11 @@ def smaller(a, b):
 
 
 @dataclass(frozen=True)
-class WithWinners:
+class WithWinners(Reduction):
     """The maximum with everything that is derived from its winners."""
 
-    form: NumberFormat
-    has_planes = has_whole_planes = has_complete = has_transpose = False
     has_run_rows = True
-    row, reduce_run_window, combine_rows = reduce_row, reduce_run_window, combine_rows
+    row, reduce_run_window = reduce_row, reduce_run_window
     reduce_winner_rows, reduce_run_row = reduce_winner_rows, reduce_run_winners
 
     @property
@@ -358,11 +355,9 @@ class WithTangents(WithWinners):
 
 
 @dataclass(frozen=True)
-class FromTape:
+class FromTape(Reduction):
     """What is derived from winners, with winners from the tape."""
 
-    form: NumberFormat
-    has_whole_planes = False
     prepare, finish = prepare_vjp, finish_vjp
 
     @property
