@@ -377,6 +377,11 @@ def pulls_runs(b: PoolArguments) -> bool:
     return b.gathering.in_runs
 
 
+def finds_in_runs(b: PoolArguments) -> bool:
+    """Small windows whose taps are runs of neighbours, joined at once."""
+    return b.axes[0].schedule == Schedule.RUNS
+
+
 def sends_at_once(b: PoolArguments) -> bool:
     """Cotangents are sent to rows of cells as winners are found, row by row."""
     return b.gathering.chunk.rows > 0 and not b.gathering.chunk.is_run
@@ -590,10 +595,10 @@ MAX_PATHS = [
         "side by side", largest((3, 2), (2, 1), 1, (1, 2)), (2, 40, 6, 7), lambda b: b.inner_total == 40, PULL, **LAST
     ),
     Path("side by side in blocks", largest((3, 2), (2, 1), 1), (2, 150, 6, 7), lambda b: b.blocks == 3, PULL, **LAST),
-    Path("staged, gathered at stride 1", largest((3, 3), 1, 1), (2, 9, 8, 7), gathers, PULL, **LAST),
+    Path("neighbours, gathered at stride 1", largest((3, 3), 1, 1), (2, 9, 8, 7), gathers, PULL, **LAST),
     *(
         Path(
-            f"staged, gathered, {kernel} by {stride}",
+            f"neighbours, gathered, {kernel} by {stride}",
             largest(kernel, stride, pads),
             (2, 11, 9, 10),
             gathers,
@@ -641,7 +646,7 @@ MAX_PATHS = [
             f"runs in values, {k} by {s}",
             largest((k, k), s, pads),
             (2, 20, 9, 10),
-            lambda b: b.axes[0].schedule == Schedule.RUNS,
+            finds_in_runs,
             **ALL_LAST,
         )
         for k, s, pads in ((2, 2, 0), (2, (3, 2), ((1, 0), 1)), (3, 2, 1), (3, (2, 4), ((0, 2), (2, 1))))
@@ -654,24 +659,24 @@ MAX_PATHS = [
         **ALL_LAST,
     ),
     Path(
-        "staged, gathered in bands",
+        "neighbours, gathered in bands",
         largest((3, 3), 2, 1),
         (1, 40, 70, 5),
         lambda b: gathers(b) and b.bands > 4,
         PULL,
         **LAST,
     ),
-    Path("staged, gathered in space", largest((2, 2, 3), (1, 2, 2), 1), (2, 9, 5, 6, 7), gathers, PULL, **LAST),
-    Path("staged, gathered on one axis", largest((3,), 2, 1), (2, 9, 30), gathers, PULL, **LAST),
+    Path("neighbours, gathered in space", largest((2, 2, 3), (1, 2, 2), 1), (2, 9, 5, 6, 7), gathers, PULL, **LAST),
+    Path("neighbours, gathered on one axis", largest((3,), 2, 1), (2, 9, 30), gathers, PULL, **LAST),
     Path(
-        "staged, sent",
+        "neighbours, sent",
         largest((5, 6), (1, 2), 2),
         (2, 8, 9, 12),
-        lambda b: b.staged.is_used and not gathers(b),
+        lambda b: b.inner == 8 and not gathers(b),
         PULL,
         **LAST,
     ),
-    Path("staged, carried", largest((3, 3), 2, 1), (2, 40, 9, 11), lambda b: b.staged.is_used, PUSH, **LAST),
+    Path("neighbours, carried", largest((3, 3), 2, 1), (2, 40, 9, 11), finds_in_runs, PUSH, **LAST),
     Path(
         "side by side in bands",
         largest((5, 3), 1, 2),
@@ -1333,9 +1338,9 @@ def test_as_many_neighbours_are_pooled_at_once_as_rows_and_units_allow(shape, in
 def test_workspaces_hold_slabs_never_planes(path):
     """Per thread: ``kernel + 2`` slabs of value and winner (a slab: the outputs of the later axes), as many for each
     later axis; four stretches of at most 8,192 cells and a window of the last axis; a table of at most 4,096 places; a
-    kilobyte; for a 16-bit VJP, the float32 cells of a plane; small planes five times, of at most 16,384 cells; where
-    neighbours are staged, four rows of them and what later axes make of a slab of cells; and, where cells gather, as
-    many rows of them as a window has, one more, and two chunks of at most 4,096 places and three rows.
+    kilobyte; for a 16-bit VJP, the float32 cells of a plane; small planes five times, of at most 16,384 cells; and,
+    where cells gather, as many rows of them as a window has, one more, and two chunks of at most 4,096 places and three
+    rows.
     """
     for dtype in (gs.f32, gs.f16):
         pooling = path.of(dtype)
@@ -1355,10 +1360,6 @@ def test_workspaces_hold_slabs_never_planes(path):
                 assert cells <= layout.CELLS_TRANSPOSED
                 most += 4 * numbers * (cells + last.size * block.inner)
             most += 4 * 5 * min(prod(max(a.size, a.outputs) + 4 for a in axes), 16384)
-            if block.staged.is_used:
-                sizes, outputs = [a.size for a in axes], [a.outputs for a in axes]
-                levels = sum(prod(sizes[1:i]) * prod(outputs[i:]) for i in range(2, len(axes)))
-                most += 8 * block.inner * (levels + 4 * (last.size + last.low + 2 * last.kernel + last.stride))
             if block.gathering.is_used:
                 row, hearing = last.size + last.low + 2 * last.kernel, axes[0].kernel * prod(a.size for a in axes[1:-1])
                 most += 8 * (block.inner * (1 + hearing) * row + 2 * (4096 + 3 * row))

@@ -88,8 +88,8 @@ MUTANTS = (
     Mutant(
         "third_tap_misnumbered",
         REDUCE_ROW,
-        "state.tap(p[at + 2 * dilation], 2, first_tap)",
-        "state.tap(p[at + 2 * dilation], 1, first_tap)",
+        "state.tap(p[at + (k + 2) * dilation], k + 2, first_tap)",
+        "state.tap(p[at + (k + 2) * dilation], k + 1, first_tap)",
     ),
     Mutant(
         "wide_window_misnumbered",
@@ -345,7 +345,12 @@ MUTANTS = (
     Mutant(
         "cells_written_of_longer_rows", LAYOUT, "last.kernel == 2 and last.size == 2 * last.outputs", "last.kernel == 2"
     ),
-    Mutant("gathered_cotangents_with_dilation", LAYOUT, "            and axis.dilation == 1\n", ""),
+    Mutant(
+        "gathered_cotangents_with_dilation",
+        LAYOUT,
+        "axis.dilation == 1 and min(axis.outputs, axis.size) > 0",
+        "min(axis.outputs, axis.size) > 0",
+    ),
     Mutant(
         "fours_with_dilation",
         REDUCE_ROW,

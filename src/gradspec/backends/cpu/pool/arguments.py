@@ -114,20 +114,6 @@ class PoolAxis(Record):
 
 
 @dataclass(frozen=True)
-class StagedRows(Record):
-    """The layout of staged rows of neighbours, from which small windows are reduced. Places and lengths count inner
-    blocks, from the start of each component."""
-
-    is_used: bool = False
-    phase: int = 0
-    """Places of a staged row in each of its phases; there are as many phases as the stride."""
-    at: int = 0
-    """Where a row is staged, followed by room for a copy of it."""
-    levels_at: int = 0
-    """Where the results of the later axes lie, if there are three axes or more."""
-
-
-@dataclass(frozen=True)
 class RowChunk(Record):
     """Chunks of rows of 3 × 3 windows whose cotangents are scattered as winners are found (see
     ``kernels.max_vjp_3x3``)."""
@@ -148,17 +134,16 @@ class RowChunk(Record):
 
 @dataclass(frozen=True)
 class Gathering(Record):
-    """How cells gather cotangents from the windows that cover them. Places count as in ``StagedRows``."""
+    """How cells gather cotangents from the windows that cover them. Places and lengths count inner blocks, from the
+    start of each component."""
 
     is_used: bool = False
     is_in_place: bool = False
-    """Whether rows of cells are added up in V itself."""
+    """Whether vectors of cells can be written to V, at stride 1 or 2."""
     in_runs: bool = False
     """Whether all operands lie in runs of neighbours (see ``kernels.runs``)."""
-    phase: int = 0
-    """Places of a row of cells in each of its phases; there are as many phases as the stride."""
     sums_at: int = 0
-    """Where rows of cells are added up if not in V."""
+    """Where rows of cells or cotangents are copied to if they cannot be read in place."""
     accumulators_at: int = 0
     """Where the accumulators lie: winners and sums of cotangents per row of cells; in runs, winners of output rows."""
     slots: int = 0
@@ -248,7 +233,6 @@ class PoolArguments(PoolSettings):
     """Elements from one component of a running result to the next."""
     plane_at: int
     """Where the float32 plane of a 16-bit cotangent begins in the workspace, in bytes."""
-    staged: StagedRows
     gathering: Gathering
 
 
@@ -270,6 +254,10 @@ class PoolUnit(Scratch):
     """Whether the table of cell offsets is filled."""
     has_nan: bool
     """Whether some cell may be NaN, where that makes a difference."""
+    seen_row: int
+    """Rows of cells before this one have been searched for NaNs, where winners are found in runs."""
+    nan_row: int
+    """The last of them that has a NaN, or −1."""
     next_cell: int
     """The next cell of the first axis to gather its cotangents."""
     workspace: int

@@ -26,7 +26,6 @@ from gradspec.backends.cpu.pool.arguments import (
     Role,
     RowChunk,
     Schedule,
-    StagedRows,
 )
 from gradspec.backends.cpu.pool.axes import ReducedAxis, merge_axes, one_row
 from gradspec.backends.cpu.pool.inverse import inverse_of
@@ -52,12 +51,8 @@ FEWEST_TRANSPOSED = 4
 CELLS_TRANSPOSED = 8192
 """Most cells of planes that are transposed together: they stay in the first cache."""
 UNITS_WANTED = 32
-LARGEST_SMALL = 7
-"""Most taps of a small window along an axis."""
 FEW_NEIGHBOURS = 32
 """Up to this many neighbours, bins are faster in transposed planes than in runs."""
-FEWEST_STAGED = 8
-"""Fewest neighbours side by side for which rows are staged."""
 MOST_GATHERED = 16
 """Most taps of a window whose cotangent is gathered rather than scattered."""
 LARGEST_CHUNK = 4096
@@ -256,7 +251,6 @@ class _Layout:
 
     def call(self) -> KernelCall[PoolArguments]:
         pooling, room = self.pooling, self.tile_room
-        tile_at = self.ring_end * self.inner - self.unused_stretches * room
         elements = self.ring_end * self.inner + self.stretches * room + self.staged_cells
         component = -(-max(elements, self.gathering_end * self.inner) // 16) * 16
         table_at = aligned(UNIT_BYTES + component * sum(pooling.components))
@@ -285,13 +279,12 @@ class _Layout:
             staged_rows=self.staged_rows,
             is_whole=self.is_whole,
             tile=self.tile,
-            tile_at=tile_at,
+            tile_at=self.ring_end * self.inner,
             tile_room=room,
             table_at=table_at,
             table_room=self.table_room,
             component=component,
             plane_at=plane_at,
-            staged=self.staged,
             gathering=self.gathering,
         )
         return KernelCall(arguments, self.planes * self.bands, aligned(plane_at + self._plane_bytes()))
@@ -411,7 +404,7 @@ class _Layout:
         """Whether outputs of the first axis are written once, in their final state. Two bands may compute the same
         ones, and neither may read there what the other has not finished."""
         axis, _ = self.axes[0]
-        return len(self.axes) > 1 and (axis.kernel <= 3 or self._scans(axis)) and not self.gathers_runs
+        return len(self.axes) > 1 and (axis.kernel <= 3 or self._scans(axis)) and not self._finds_in_runs()
 
     def _is_run(self) -> bool:
         """Whether the slabs of a plane follow each other in the output, if they are dense there."""
@@ -455,8 +448,10 @@ class _Layout:
     @cached_property
     def schedule(self) -> Schedule:
         """The schedule of the last two axes: the first of these that applies."""
+        if self._finds_in_runs() or self._are_few_runs():
+            return Schedule.RUNS
         if self.reads_runs:  # other windows are reduced axis by axis, from the same runs
-            return Schedule.RUNS if self._are_few_runs() else Schedule.GENERIC
+            return Schedule.GENERIC
         if len(self.axes) < 2 or not (self.is_row or self.is_transposed) or Role.X not in self.pooling.roles:
             return Schedule.GENERIC
         if self._can_transpose_rows():
@@ -510,7 +505,7 @@ class _Layout:
 
     def _are_few_runs(self) -> bool:
         """Values of windows that have so few runs, and share so few, that joining rows first does not pay."""
-        is_value = self.pooling.is_value and len(self.axes) > 1
+        is_value = self.pooling.is_value and self.reads_runs and len(self.axes) > 1
         return is_value and self._are_squares() and all(axis.stride > 1 for axis, _ in self.axes[-2:])
 
     def _are_squares(self) -> bool:
@@ -623,26 +618,9 @@ class _Layout:
         return self.pooling.family.works_in_place and is_run
 
     @property
-    def unused_stretches(self) -> int:
-        """Stretches that take no room. Of three stretches of the last axis, two for doubled runs, or for kept rows,
-        come before one for a copy of cells, which alone may be needed."""
-        is_alone = not self._needs_all_stretches() and (
-            self.last.kind is AxisKind.SLIDING or self.schedule not in (Schedule.GENERIC, Schedule.TRANSPOSE_ROWS)
-        )
-        return 2 if self.is_transposed or (self.is_row and is_alone) else 0
-
-    @property
     def stretches(self) -> int:
-        """How many stretches are needed."""
-        if not self.is_row:
-            return int(self.is_transposed)
-        if self._needs_all_stretches():
-            return 3
-        is_copied = not self._is_in_place() or self.schedule is not Schedule.GENERIC
-        return 1 if self.last.kind is AxisKind.EXPANDING else int(is_copied)
-
-    def _needs_all_stretches(self) -> bool:
-        return not self.pooling.family.works_in_place or self.last.doubles or self.schedule is Schedule.WINNER_ROWS
+        """Stretches of the last axis: two for doubled runs, or for kept rows, and one for a copy of cells."""
+        return 3 if self.is_row or self.is_transposed else 0
 
     def _scans(self, axis: ReducedAxis) -> bool:
         volume = prod(other.kernel for other, _ in self.axes)
@@ -669,7 +647,7 @@ class _Layout:
         found = [0 if is_slabless else finished]
         for i, (axis, _) in enumerate(self.axes):
             fused = Schedule.ROW, Schedule.ROWS, Schedule.TRANSPOSE_ROWS, Schedule.RUNS
-            is_straight = i == len(self.axes) - 2 and (self.schedule in fused or self.gathers_runs)
+            is_straight = i == len(self.axes) - 2 and self.schedule in fused
             is_ringless = self.is_row or self.is_transposed or self.reads_runs
             has_ring = (i < len(self.axes) - 1 or not is_ringless) and not is_straight
             room = self.slabs[i] * (axis.slots + self._scans(axis)) if has_ring else 0
@@ -679,40 +657,8 @@ class _Layout:
     def _is_one_small_row(self) -> bool:
         """Whether rows of one axis, in whose runs winners are found, are many or short enough to be one unit each."""
         ((axis, _),) = self.axes
-        is_small = self._stages_neighbours() or (self.reads_runs and self.pooling.family.finds_winners)
+        is_small = self.reads_runs and self.pooling.family.finds_winners
         return is_small and (self.planes >= UNITS_WANTED or axis.size <= LONGEST_TILE)
-
-    def _stages_neighbours(self) -> bool:
-        """Whether winners are found in rows of many neighbours, which are staged."""
-        return self.pooling.family.finds_winners and self.inner >= FEWEST_STAGED and self._has_small_windows()
-
-    def _has_small_windows(self) -> bool:
-        return all(
-            axis.kind is AxisKind.SLIDING
-            and axis.dilation == 1
-            and 0 < axis.kernel <= LARGEST_SMALL
-            and axis.outputs > 0
-            and max(axis.stride, axis.low) <= axis.size <= LONGEST_ROW // self.inner
-            and not axis.is_empty_somewhere
-            for axis, _ in self.axes
-        )
-
-    @cached_property
-    def staged(self) -> StagedRows:
-        if len(self.axes) == 1 or self.gathers_runs or not self._stages_neighbours():
-            return StagedRows()
-        last = self.last
-        phase = -(-max((last.outputs - 1) * last.stride + last.kernel, last.low + last.size) // last.stride)
-        return StagedRows(True, phase, at=self.ring_end, levels_at=self.ring_end + last.stride * phase + last.size)
-
-    @property
-    def staged_end(self) -> int:
-        """Where the staged rows end in each component."""
-        if not self.staged.is_used:
-            return self.ring_end
-        later = [axis for axis, _ in self.axes[1:]]
-        levels = (prod(a.size for a in later[:i]) * prod(a.outputs for a in later[i:]) for i in range(1, len(later)))
-        return self.staged.levels_at + sum(levels)
 
     @cached_property
     def gathering(self) -> Gathering:
@@ -727,11 +673,10 @@ class _Layout:
         is_in_place = is_dense and (
             last.kernel <= 3 if last.stride == 1 else last.stride == 2 <= last.kernel <= 4 and self.is_row
         )
-        sums_at = self.staged_end if not self.is_row else self.ring_end + self.stretches * self.tile_room
+        sums_at = self.ring_end + self.stretches * self.tile_room
         return Gathering(
             is_used=True,
             is_in_place=is_in_place,
-            phase=self.phase,
             sums_at=sums_at,
             accumulators_at=sums_at + last.stride * self.phase,
             slots=first.kernel,
@@ -764,16 +709,24 @@ class _Layout:
         cells, outputs = self.last.size, self.last.outputs
         return steps[Role.X] == steps[Role.V] == cells and steps[Role.U] == outputs == steps[Role.Y]
 
+    def _finds_in_runs(self) -> bool:
+        """Whether winners of small windows are found in runs of neighbours. Tangents that take their place must lie as
+        cells do."""
+        is_run = self.inner_total > 1 and self.inner_strides[Role.X] == 1 and not self.is_transposed
+        if len(self.axes) < 2 or not (self.pooling.family.finds_winners and is_run and self._are_squares()):
+            return False
+        steps = (self.inner_strides, *(steps for _, steps in self.axes))
+        lie_alike = all(each[Role.U] == each[Role.X] for each in steps)
+        return not self.pooling.carries_tangents or (lie_alike and not self.has_holes)
+
     @cached_property
     def gathers_runs(self) -> bool:
-        """Whether winners of small windows without gaps are found, and their cotangents gathered, in runs."""
+        """Whether the cotangents of such winners are gathered in runs, too."""
         roles, inner = {*self.pooling.roles}, self.inner_strides
-        if len(self.axes) != 2 or not (self.reads_runs and self._are_squares() and self._has_small_windows()):
-            return False
         is_pull = {Role.X, Role.U, Role.V} <= roles <= {Role.X, Role.Y, Role.U, Role.V} and self.settings.is_vjp
-        are_runs = inner[Role.U] == inner[Role.V] == 1 and self.pooling.stored >= 4
-        are_runs &= all(axis.stride <= axis.kernel for axis, _ in self.axes)
-        return is_pull and are_runs and self.accumulator_places <= MOST_ACCUMULATORS
+        are_runs = inner[Role.U] == inner[Role.V] == 1 and all(axis.stride <= axis.kernel for axis, _ in self.axes)
+        is_plane = len(self.axes) == 2 and self._finds_in_runs() and not self.has_holes
+        return is_plane and is_pull and are_runs and self.accumulator_places <= MOST_ACCUMULATORS
 
     def _gathers(self) -> bool:
         """Whether cells gather cotangents. The windows decide, so that sums have one order with and without a tape; if
@@ -787,13 +740,13 @@ class _Layout:
         )
         if not are_small or self.has_holes or prod(axis.kernel for axis in axes) > MOST_GATHERED:
             return False
-        is_sent = self.are_disjoint and self.last.stride > 2 and not self.staged.is_used
+        is_sent = self.are_disjoint and self.last.stride > 2
         return not is_sent and self.accumulator_places <= MOST_ACCUMULATORS
 
     @property
     def gathering_end(self) -> int:
         if not self.gathering.is_used:
-            return self.staged_end
+            return self.ring_end
         chunk = self.gathering.chunk
         if self.gathering.in_runs:
             return self.gathering.accumulators_at + self.gathering.slots * self.last.outputs

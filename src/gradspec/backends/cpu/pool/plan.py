@@ -187,18 +187,18 @@ def _max_task(window: Window, x: Var, wanted: _MaxRequest, work: Work) -> Task:
     return pooling_task(name, operation, x.dtype, pooling, variables, nanoseconds=0.7 if is_alone else 3.0)
 
 
+def _tied_pooling(
+    family: KernelFamily, window: Window, x: Var, variables: Variables, settings: PoolSettings
+) -> Pooling:
+    components, stored = (COMPUTED[x.dtype.name],) * 3, x.dtype.numpy.itemsize
+    roles = tuple(variables)
+    return Pooling(family, reduced_axes(window), lead_sizes(x, window), roles, settings, components, stored)
+
+
 def _ties_task(window: Window, x: Var, wanted: _MaxRequest, ties: str) -> Task:
     roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
     variables = {role: v for role, v in roles.items() if v is not None}
-    pooling = Pooling(
-        TIES,
-        reduced_axes(window),
-        lead_sizes(x, window),
-        tuple(variables),
-        PoolSettings(is_vjp=wanted.is_vjp, splits=ties == "split"),
-        components=(COMPUTED[x.dtype.name],) * 3,
-        stored=x.dtype.numpy.itemsize,
-    )
+    pooling = _tied_pooling(TIES, window, x, variables, PoolSettings(is_vjp=wanted.is_vjp, splits=ties == "split"))
     nanoseconds = 3.0 + 0.5 * _volume(window)
     return pooling_task("window ties", "ties", x.dtype, pooling, variables, nanoseconds)
 
@@ -232,15 +232,7 @@ def _ties_transpose_task(window: Window, x: Var, wanted: _MaxRequest, ties: str)
     assert wanted.sent is not None
     assert wanted.received is not None
     variables = share_variables(x, wanted.sent, wanted.received)
-    pooling = Pooling(
-        TIED_SHARES,
-        reduced_axes(window),
-        lead_sizes(x, window),
-        tuple(variables),
-        PoolSettings(splits=ties == "split"),
-        components=(COMPUTED[x.dtype.name],) * 3,
-        stored=x.dtype.numpy.itemsize,
-    )
+    pooling = _tied_pooling(TIED_SHARES, window, x, variables, PoolSettings(splits=ties == "split"))
     shares = pooling_task("window shares", "tied_shares", x.dtype, pooling, variables, nanoseconds=10.0)
     return transpose_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling, TIED_COTANGENTS)
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.max_vjp_gather import accumulator_at, gather_in_place, read_cotangents
-from gradspec.backends.cpu.pool.kernels.rows import Row, copied_row, last_axis, write_row
-from gradspec.backends.cpu.pool.kernels.small import has_nan
-from gradspec.backends.cpu.pool.kernels.states import Best, FirstLarger, lowest
+from gradspec.backends.cpu.pool.kernels.rows import Row, copied_row, last_axis, write_values
+from gradspec.backends.cpu.pool.kernels.states import Best, FirstLarger, has_nan, lowest
 from gradspec.backends.cpu.pool.kernels.walk import Destination, output_destination
 from gradspec.backends.cpu.pool.kernels.winners_fixed import load_3, load_3_before, load_3_stride_2
 from gradspec.codegen.formats import NumberFormat
@@ -176,8 +175,7 @@ def scatter_rows(reduction, work, axis, o, rows):
             ThreeRows(form, 1).scatter(work.cells, y, sent, a, b, c, n)
         else:
             ThreeRows(form, 2).scatter(work.cells, y, sent, a, b, c, n)
-        if args.arrays[Role.Y] != 0 and not args.is_direct:
-            write_row(form, args, unit, Role.Y, 0, outputs, y.p, y.at)
+        write_values(form, work, 0, outputs, out)
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------

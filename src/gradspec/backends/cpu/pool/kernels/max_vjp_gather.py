@@ -151,16 +151,6 @@ class PlaceTerms(NamedTuple):
     stride: Any
 
 
-@inlined
-def as_computed(form, number):
-    return number
-
-
-@inlined
-def as_stored(form, number):
-    return form.narrow(number)
-
-
 @dataclass(frozen=True)
 class TermSum:
     """Sums of ``count`` terms, none of them −0."""
@@ -180,34 +170,27 @@ class TermSum:
         at, tap = terms.at + k * terms.step + i, self.form.lane(terms.tap - k * terms.stride)
         return choose(cells.winner[at] == tap, cells.value[at], self.form.computed(0))
 
-    def store(self, convert, cells, p, to, n, terms):
+    def write(self, cells, v, to, n, terms):
         for i in lanes(self.form.computed, n):
-            p[to + i] = convert(self.form, self.add_up(cells, terms, i))
-
-    def add(self, cells, p, to, n, terms):
-        for i in lanes_once(self.form.computed, n):
-            p[to + i] = p[to + i] + self.add_up(cells, terms, i)
+            v[to + i] = self.form.narrow(self.add_up(cells, terms, i))
 
 
 @outlined
-def store_sums(form, convert, cells, p, to, n, terms, count):
-    """Store sums of the first one to three terms in ``p`` from ``to`` on."""
-    if count == 1:
-        TermSum(form, 1).store(convert, cells, p, to, n, terms)
-    elif count == 2:
-        TermSum(form, 2).store(convert, cells, p, to, n, terms)
-    else:
-        TermSum(form, 3).store(convert, cells, p, to, n, terms)
+def write_sums(form, cells, v, to, n, terms, count):
+    """Write ``n`` cells that have one to three terms each."""
+    for k in unrolled(3):
+        if count == k + 1:
+            TermSum(form, k + 1).write(cells, v, to, n, terms)
 
 
 @inlined
-def add_remaining_terms(form, cells, p, to, n, terms, count):
-    """Add the terms after the third."""
-    done = 3
-    while done < count:
-        later = PlaceTerms(terms.at + done * terms.step, terms.tap - done * terms.stride, terms.step, terms.stride)
-        TermSum(form, 1).add(cells, p, to, n, later)
-        done += 1
+def add_up_terms(form, cells, terms, count, i):
+    """The sum of any number of terms."""
+    one = TermSum(form, 1)
+    found = one.term(cells, terms, 0, i)
+    for k in range(1, count):
+        found = found + one.term(cells, terms, k, i)
+    return found
 
 
 @dataclass(frozen=True)
@@ -230,14 +213,10 @@ class PairSums:
 @outlined
 def write_pairs(form, cells, v, to, size, a, b, first, second):
     """Write adjacent cells that have one or two terms each."""
-    if first == 1 and second == 1:
-        PairSums(form, 1, 1).write(cells, v, to, size, a, b)
-    elif first == 1:
-        PairSums(form, 1, 2).write(cells, v, to, size, a, b)
-    elif second == 1:
-        PairSums(form, 2, 1).write(cells, v, to, size, a, b)
-    else:
-        PairSums(form, 2, 2).write(cells, v, to, size, a, b)
+    for j in unrolled(2):
+        for k in unrolled(2):
+            if first == j + 1 and second == k + 1:
+                PairSums(form, j + 1, k + 1).write(cells, v, to, size, a, b)
 
 
 # --- rows of cells ----------------------------------------------------------------------------------------------------
@@ -272,17 +251,25 @@ def gather_row(form, work, cell, r):
     if g.is_in_place and is_covered:
         gather_in_place(form, args, axis, work.cells, to, at, axis.size, n)
         return
-    p, sums = work.cells.value, g.sums_at * args.inner
-    for phase in range(axis.stride):
-        here = sums + phase * g.phase * n
-        terms, count = terms_of_phase(axis, at, phase, 0, n)
-        if is_covered and count > 0:
-            store_sums(form, as_computed, work.cells, p, here, g.phase * n, terms, count)
-            add_remaining_terms(form, work.cells, p, here, g.phase * n, terms, count)
-        else:
-            for i in lanes(form.computed, g.phase * n):
-                p[here + i] = form.computed(0)
-    write_cells(form, args, axis, p, sums, to, n)
+    for column in range(axis.size):
+        place, phase = (column + axis.low) // axis.stride, (column + axis.low) % axis.stride
+        terms, count = terms_of_phase(axis, at, phase, place, n)
+        gather_cell(form, args, work.cells, to + column * axis.strides[Role.V], n, terms, count if is_covered else 0)
+
+
+@outlined
+def gather_cell(form, args, cells, to, n, terms, count):
+    """Write the sums of any number of terms to a cell and its neighbours."""
+    v, step = form.stored_at(args.arrays[Role.V]), args.inner_strides[Role.V]
+    if count <= 0:
+        for i in range(n):
+            v[to + i * step] = form.stored(0)
+    elif step == 1:
+        for i in lanes(form.computed, n):
+            v[to + i] = form.narrow(add_up_terms(form, cells, terms, count, i))
+    else:
+        for i in range(n):
+            v[to + i * step] = form.narrow(add_up_terms(form, cells, terms, count, i))
 
 
 @inlined
@@ -291,33 +278,11 @@ def gather_in_place(form, args, axis, cells, to, at, size, n):
     v = form.stored_at(args.arrays[Role.V])
     if axis.stride == 1:
         terms, count = terms_of_phase(axis, at, 0, axis.low, n)
-        store_sums(form, as_stored, cells, v, to, size * n, terms, count)
+        write_sums(form, cells, v, to, size * n, terms, count)
     else:
         a, first = terms_of_phase(axis, at, axis.low % 2, axis.low // 2, n)
         b, second = terms_of_phase(axis, at, (axis.low + 1) % 2, (axis.low + 1) // 2, n)
         write_pairs(form, cells, v, to, size, a, b, first, second)
-
-
-@outlined
-def write_cells(form, args, axis, t, sums, at, n):
-    """Write a row of cells from its phases, rounded."""
-    v, along, inner = form.stored_at(args.arrays[Role.V]), axis.strides[Role.V], args.inner_strides[Role.V]
-    length, phase, place = args.gathering.phase, axis.low % axis.stride, axis.low // axis.stride
-    if n == 1 and along == 1 and axis.stride == 1:
-        for i in lanes(form.computed, axis.size):
-            v[at + i] = form.narrow(t[sums + place + i])
-        return
-    for cell in range(axis.size):
-        to, here = at + cell * along, sums + (phase * length + place) * n
-        if inner == 1:
-            for i in lanes(form.computed, n):
-                v[to + i] = form.narrow(t[here + i])
-        else:
-            for i in range(n):
-                v[to + i * inner] = form.narrow(t[here + i])
-        phase += 1
-        if phase == axis.stride:
-            phase, place = 0, place + 1
 
 
 @outlined

@@ -6,6 +6,8 @@ are read one by one. Long windows are joined from runs of 1, 2, 4, … cells.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gradspec.backends.cpu.pool.arguments import AxisKind, Finish, Role
 from gradspec.backends.cpu.pool.kernels.rows import Row, fetch_row, read_row, real_taps, span_of
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_destination
@@ -34,45 +36,25 @@ def join_taps_one_by_one(state, target, row, n, kernel, stride, dilation):
         state.put(target.cells, target.at + i, joined)
 
 
-def join_1_tap(state, target, row, n, first_tap):
-    for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, state.tap(row.p[row.at + i], 0, first_tap))
+@dataclass(frozen=True)
+class FirstTaps:
+    """The first ``count`` taps of windows at stride 1."""
 
+    count: int
 
-def join_2_taps(state, target, row, n, dilation, first_tap):
-    p, at = row
-    for i in lanes(state.number, n):
-        first, second = state.tap(p[at + i], 0, first_tap), state.tap(p[at + dilation + i], 1, first_tap)
-        state.put(target.cells, target.at + i, state.join(first, second))
+    def join(self, state, target, row, n, dilation, first_tap):
+        for i in lanes(state.number, n):
+            state.put(target.cells, target.at + i, self.join_from(state, row.p, row.at + i, dilation, first_tap))
 
-
-@inlined
-def join_3_from(state, p, at, dilation, first_tap):
-    first, second = state.tap(p[at], 0, first_tap), state.tap(p[at + dilation], 1, first_tap)
-    return state.join3(first, second, state.tap(p[at + 2 * dilation], 2, first_tap))
-
-
-def join_3_taps(state, target, row, n, dilation, first_tap):
-    for i in lanes(state.number, n):
-        state.put(target.cells, target.at + i, join_3_from(state, row.p, row.at + i, dilation, first_tap))
-
-
-def join_4_taps(state, target, row, n, dilation, first_tap):
-    for i in lanes(state.number, n):
-        three = join_3_from(state, row.p, row.at + i, dilation, first_tap)
-        fourth = state.tap(row.p[row.at + 3 * dilation + i], 3, first_tap)
-        state.put(target.cells, target.at + i, state.join(three, fourth))
-
-
-def join_5_taps(state, target, row, n, dilation, first_tap):
-    p, at = row
-    for i in lanes(state.number, n):
-        three = join_3_from(state, p, at + i, dilation, first_tap)
-        fourth, fifth = (
-            state.tap(p[at + 3 * dilation + i], 3, first_tap),
-            state.tap(p[at + 4 * dilation + i], 4, first_tap),
-        )
-        state.put(target.cells, target.at + i, state.join3(three, fourth, fifth))
+    @inlined
+    def join_from(self, state, p, at, dilation, first_tap):
+        first = state.tap(p[at], 0, first_tap)
+        if self.count == 1:
+            return first
+        joined = state.join(first, state.tap(p[at + dilation], 1, first_tap))
+        for k in unrolled(self.count - 2):
+            joined = state.join(joined, state.tap(p[at + (k + 2) * dilation], k + 2, first_tap))
+        return joined
 
 
 def add_tap(state, target, row, n, k, first_tap):
@@ -139,16 +121,9 @@ def join_taps(state, target, row, n, kernel, stride, dilation, first):
     if n <= 0:
         return
     if stride == 1:
-        if kernel == 1:
-            join_1_tap(state, target, row, n, first_tap)
-        elif kernel == 2:
-            join_2_taps(state, target, row, n, dilation, first_tap)
-        elif kernel == 3:
-            join_3_taps(state, target, row, n, dilation, first_tap)
-        elif kernel == 4:
-            join_4_taps(state, target, row, n, dilation, first_tap)
-        else:
-            join_5_taps(state, target, row, n, dilation, first_tap)
+        for others in unrolled(5):
+            if min(kernel, 5) == others + 1:
+                FirstTaps(others + 1).join(state, target, row, n, dilation, first_tap)
         done = 5
         while done + 4 <= kernel:
             add_4_taps(state, target, Row(row.p, row.at + done * dilation), n, dilation, done, first_tap)

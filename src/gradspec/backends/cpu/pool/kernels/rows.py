@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
-from gradspec.backends.cpu.pool.arguments import AxisKind
+from gradspec.backends.cpu.pool.arguments import AxisKind, Role
 from gradspec.codegen.intrinsics import address_of, multiply_add, prefetch, prefetch_to_write
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined
 
@@ -19,6 +19,14 @@ class Row(NamedTuple):
 
     p: Any
     at: Any
+
+
+class CellRows(NamedTuple):
+    """Rows of cells, and of tangents, which lie ``shift`` further in their array."""
+
+    x: Any
+    u: Any
+    shift: Any
 
 
 class Taps(NamedTuple):
@@ -94,6 +102,13 @@ def cell_row(args, unit, role, cell, r):
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def cells_and_tangents(form, work):
+    """The rows of the plane of a unit, where tangents lie as cells do."""
+    x, u = form.stored_at(work.args.arrays[Role.X]), form.stored_at(work.args.arrays[Role.U])
+    return CellRows(x, u, work.unit.bases[Role.U] - work.unit.bases[Role.X])
 
 
 @inlined
@@ -187,6 +202,14 @@ def write_row(form, args, unit, role, first, end, v, at):
         for o in range(end - first):
             for i in range(n):
                 y[to + o * step + i * inner_step] = form.narrow(v[at + o * n + i])
+
+
+@inlined
+def write_values(form, work, first, end, target):
+    """Write the values of outputs first … end−1 of the current row, if they are wanted and not in Y already."""
+    args = work.args
+    if args.arrays[Role.Y] != 0 and not args.is_direct:
+        write_row(form, args, work.unit, Role.Y, first, end, target.cells.value, target.at)
 
 
 @outlined

@@ -13,12 +13,18 @@ from typing import Any, NamedTuple
 from gradspec.backends.cpu.pool.arguments import Role
 from gradspec.backends.cpu.pool.kernels.max_vjp_gather import count_covering_windows, first_covering_window
 from gradspec.backends.cpu.pool.kernels.planes import output_scale
-from gradspec.backends.cpu.pool.kernels.reduce_row import add_tap, join_1_tap, join_taps
-from gradspec.backends.cpu.pool.kernels.rows import Row, last_axis, real_taps, write_row
-from gradspec.backends.cpu.pool.kernels.small import has_nan
-from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, WinnerCells
+from gradspec.backends.cpu.pool.kernels.reduce_row import join_taps
+from gradspec.backends.cpu.pool.kernels.rows import (
+    Row,
+    cells_and_tangents,
+    last_axis,
+    real_taps,
+    write_row,
+    write_values,
+)
+from gradspec.backends.cpu.pool.kernels.states import FirstWinner, WinnerCells, has_nan
 from gradspec.backends.cpu.pool.kernels.vjp_accumulators import clear_run
-from gradspec.backends.cpu.pool.kernels.walk import Destination, output_destination, put_identity
+from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, put_identity
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, unrolled
@@ -39,7 +45,7 @@ def reduce_run_window(reduction, work, axis, residue, rows, source, target):
 class WindowRuns(NamedTuple):
     """The runs of ``n`` neighbours of a window: where the first begins, and the steps to the next row and cell."""
 
-    p: Any
+    rows: Any
     at: Any
     width: Any
     step: Any
@@ -68,7 +74,7 @@ class SquareWindow:
 
     @inlined
     def tap(self, state, runs, r, c, first_tap, i):
-        return state.tap(runs.p[runs.at + r * runs.width + c * runs.step + i], r * self.side + c, first_tap)
+        return state.cell_tap(runs.rows, runs.at + r * runs.width + c * runs.step + i, r * self.side + c, first_tap)
 
 
 @dataclass(frozen=True)
@@ -94,17 +100,15 @@ class RunValues:
 
 @dataclass(frozen=True)
 class RunWinners:
-    """Maxima and winners; ``whole_state``, for windows without padding, may assume that no cell is NaN."""
+    """Maxima with winners, or their tangents; ``whole_state``, for windows without padding, may assume that no cell is
+    NaN."""
 
+    state: FirstWinner
     whole_state: FirstWinner
 
     @property
     def form(self) -> NumberFormat:
-        return self.whole_state.form
-
-    @property
-    def state(self) -> FirstWinner:
-        return FirstWinner(self.form)
+        return self.state.form
 
     @inlined
     def scale(self, best, scale):
@@ -117,7 +121,7 @@ def reduce_squares(found, square, target, runs, windows, move, first_tap, scale)
     state = found.whole_state
     for window in range(windows):
         here, to = (
-            WindowRuns(runs.p, runs.at + window * move, runs.width, runs.step, runs.n),
+            WindowRuns(runs.rows, runs.at + window * move, runs.width, runs.step, runs.n),
             target.at + window * runs.n,
         )
         for i in lanes(state.number, runs.n):
@@ -127,12 +131,15 @@ def reduce_squares(found, square, target, runs, windows, move, first_tap, scale)
 @outlined
 def reduce_cut_window(found, target, runs, rows, cells, first, kernel, scale):
     """Reduce the real rows and cells of a window with padding; its first real tap has the index ``first``."""
-    state = found.state
-    join_1_tap(state, target, Row(runs.p, runs.at), runs.n, state.form.lane(first))
+    state, no_tap = found.state, found.form.lane(0)
+    for i in lanes(state.number, runs.n):
+        state.put(target.cells, target.at + i, state.cell_tap(runs.rows, runs.at + i, first, no_tap))
     for k in range(1, rows * cells):
-        r, c = k // cells, k % cells
-        row = Row(runs.p, runs.at + r * runs.width + c * runs.step)
-        add_tap(state, target, row, runs.n, first + r * kernel + c, state.form.lane(0))
+        here, tap = runs.at + k // cells * runs.width + k % cells * runs.step, first + k // cells * kernel + k % cells
+        for i in lanes_once(state.number, runs.n):
+            joined = state.get(target.cells, target.at + i)
+            joined = state.join(joined, state.cell_tap(runs.rows, here + i, tap, no_tap))
+            state.put(target.cells, target.at + i, joined)
     for i in lanes_once(state.number, runs.n):
         state.put(target.cells, target.at + i, found.scale(state.get(target.cells, target.at + i), scale))
 
@@ -140,23 +147,22 @@ def reduce_cut_window(found, target, runs, rows, cells, first, kernel, scale):
 @outlined
 def reduce_row_of_windows(found, work, axis, x_at, o, target, scale):
     """Reduce an output row of small windows."""
-    last, rows, n = last_axis(work.args), real_taps(axis, o), work.unit.neighbours
+    last, real_rows, n = last_axis(work.args), real_taps(axis, o), work.unit.neighbours
     width, step, kernel, place = axis.strides[Role.X], last.strides[Role.X], last.kernel, 0
-    x, count = found.form.stored_at(work.args.arrays[Role.X]), rows.end - rows.first
+    rows, count = cells_and_tangents(found.form, work), real_rows.end - real_rows.first
     while place < last.outputs:
         real, out, windows = real_taps(last, place), Destination(target.cells, target.at + place * n), 1
-        at, cells = x_at + (rows.start + rows.first) * width + (real.start + real.first) * step, real.end - real.first
-        runs = WindowRuns(x, at, width, step, n)
+        row, cells = x_at + (real_rows.start + real_rows.first) * width, real.end - real.first
+        runs = WindowRuns(rows, row + (real.start + real.first) * step, width, step, n)
         if cells <= 0:
             put_identity(found, out, n)
         elif count < kernel or cells < kernel:
-            reduce_cut_window(found, out, runs, count, cells, rows.first * kernel + real.first, kernel, scale)
+            reduce_cut_window(found, out, runs, count, cells, real_rows.first * kernel + real.first, kernel, scale)
         else:
             windows, first_tap = last.beyond - place, found.form.lane(work.args.first_tap)
-            if kernel == 2:
-                reduce_squares(found, SquareWindow(2), out, runs, windows, last.stride * step, first_tap, scale)
-            else:
-                reduce_squares(found, SquareWindow(3), out, runs, windows, last.stride * step, first_tap, scale)
+            for k in unrolled(2):
+                if kernel == k + 2:
+                    reduce_squares(found, SquareWindow(k + 2), out, runs, windows, last.stride * step, first_tap, scale)
         place += windows
 
 
@@ -177,11 +183,10 @@ def winners_at(work, o):
 
 
 @outlined
-def row_has_nan(form, work, cell):
-    """Whether a row of cells has a NaN."""
-    args, last, n = work.args, last_axis(work.args), work.unit.neighbours
-    x, step = form.stored_at(args.arrays[Role.X]), last.strides[Role.X]
-    at = work.unit.bases[Role.X] + cell * args.axes[0].strides[Role.X]
+def row_has_nan(form, work, at):
+    """Whether the row of cells that begins at ``at`` has a NaN."""
+    last, n, x = last_axis(work.args), work.unit.neighbours, form.stored_at(work.args.arrays[Role.X])
+    step = last.strides[Role.X]
     if step == n:
         return has_nan(form, x, at, last.size * n)
     for i in range(last.size):
@@ -191,29 +196,35 @@ def row_has_nan(form, work, cell):
 
 
 @outlined
-def reduce_runs_vjp(reduction, work, first, end):
-    """Reduce output rows first … end−1 and gather the cotangents of all cells."""
-    args, unit, form, axis = work.args, work.unit, reduction.form, work.args.axes[0]
-    seen, with_nan = 0, -1  # rows of cells
-    for o in range(first, end):
-        rows = real_taps(axis, o)
-        for cell in range(max(seen, rows.start + rows.first), rows.start + rows.end):
-            seen = cell + 1
-            if row_has_nan(form, work, cell):
-                with_nan = cell
-        unit.place[0] = o
-        out, kept = output_destination(reduction, work, Destination(work.cells, 0), o), winners_at(work, o)
-        winners = form.lane_at(address_of(work.cells.winner) + (kept - out.at) * form.lane.bytes)
-        target = Destination(WinnerCells(out.cells.value, winners), out.at)
-        x_at = unit.bases[Role.X]
-        if with_nan >= rows.start + rows.first:
-            reduce_row_of_windows(RunWinners(FirstWinner(form)), work, axis, x_at, o, target, None)
-        else:
-            reduce_row_of_windows(RunWinners(FirstLarger(form)), work, axis, x_at, o, target, None)
-        if args.arrays[Role.Y] != 0 and not args.is_direct:
-            write_row(form, args, unit, Role.Y, 0, last_axis(args).outputs, out.cells.value, out.at)
+def reduce_run_winners(reduction, work, number, axis, x_at, o, out):
+    """Reduce an output row to winners, or to their tangents; of a plane, finish it, too."""
+    args, unit, form = work.args, work.unit, reduction.form
+    (state, quick_state), outputs, rows = reduction.run_states, last_axis(args).outputs, real_taps(axis, o)
+    begin, end, gathers = rows.start + rows.first, rows.start + rows.end, args.gathering.in_runs
+    if o == 0:
+        unit.seen_row, unit.nan_row = 0, -1
+    for row in range(max(unit.seen_row, begin), end):
+        if row_has_nan(form, work, x_at + row * axis.strides[Role.X]):
+            unit.nan_row = row
+    unit.seen_row = end
+    kept = winners_at(work, o) if gathers else out.at
+    winners = form.lane_at(address_of(work.cells.winner) + (kept - out.at) * form.lane.bytes)
+    target = Destination(state.cells_of(WinnerCells(out.cells.value, winners)), out.at)
+    if unit.nan_row >= begin:
+        reduce_row_of_windows(RunWinners(state, state), work, axis, x_at, o, target, None)
+    else:
+        reduce_row_of_windows(RunWinners(state, quick_state), work, axis, x_at, o, target, None)
+    if number > 0:
+        return
+    unit.place[0] = o
+    if state.carries:
+        write_values(form, work, 0, outputs, target)
+        write_row(form, args, unit, Role.V, 0, outputs, target.cells.winner, target.at)
+    elif gathers:
+        write_values(form, work, 0, outputs, target)
         gather_runs(form, work, (o + 1) * axis.stride - axis.low)
-    gather_runs(form, work, unit.end_cell)
+    else:
+        emit(reduction, work, o, o + 1, target)
 
 
 # --- what cells receive -----------------------------------------------------------------------------------------------
@@ -241,7 +252,7 @@ class CoveringWindows:
 
     @inlined
     def term(self, form, sent, w_at, u_at, won):
-        return choose(sent.winners.p[w_at] == form.lane(won), sent.cotangents.p[u_at], form.computed(0))
+        return choose(sent.winners.p[w_at] == form.lane(won), form.widen(sent.cotangents.p[u_at]), form.computed(0))
 
     @inlined
     def add_place(self, form, sent, w_at, u_at, p):
@@ -264,7 +275,7 @@ class CoveringWindows:
                 found = form.computed(0) + self.add_place(form, sent, w_at + i, u_at + i, 0)  # no sum is −0
                 for p in unrolled(self.places - 1):
                     found = found + self.add_place(form, sent, w_at + i, u_at + i, p + 1)
-                v[there + i] = found
+                v[there + i] = form.narrow(found)
 
 
 @inlined

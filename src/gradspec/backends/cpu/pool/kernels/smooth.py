@@ -42,11 +42,11 @@ from gradspec.backends.cpu.pool.kernels.rows import (
 from gradspec.backends.cpu.pool.kernels.staging import Staging, scatter_to_cells, stage, tap_offsets, tap_row, tap_rows
 from gradspec.backends.cpu.pool.kernels.states import State, lowest
 from gradspec.backends.cpu.pool.kernels.vjp_accumulators import finish_cells, prepare_cells
-from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, copy, emit, join, join3, next_slab, walk
+from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, Reduction, copy, emit, join, join3, next_slab
 from gradspec.codegen.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum, minimum, multiply_add
-from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, number_of, outlined, strided, total
+from gradspec.codegen.language import choose, inlined, lanes, lanes_once, number_of, outlined, strided, total
 
 # --- the state --------------------------------------------------------------------------------------------------------
 
@@ -132,14 +132,18 @@ class SoftKind(State):
         return SoftTangent(p(base), p(base + component * size), p(base + component * 2 * size))
 
 
-class SoftState(NamedTuple):
-    """The state with the softness ``b`` of a call."""
+class BoundState(NamedTuple):
+    """A state with the softness ``b`` of a call."""
 
-    kind: SoftKind
+    kind: Any
     softness: Any
 
     @property
-    def number(self) -> Type:
+    def form(self) -> Any:
+        return self.kind.form
+
+    @property
+    def number(self) -> Any:
         return self.kind.number
 
     @inlined
@@ -154,6 +158,8 @@ class SoftState(NamedTuple):
     def shift_taps(self, state, shift):
         return state
 
+
+class SoftState(BoundState):
     @inlined
     def join(self, first, second):
         m = order_pivots(first.value, second.value)
@@ -340,14 +346,8 @@ def join_runs(reduction, args, cells, to, first, second, n):
 @outlined
 def reduce_run(reduction, work, axis, source, begin, end):
     """Reduce cells begin … end−1 of a bin: find the largest, then the sums."""
-    args, form, kind, cells, number, n = (
-        work.args,
-        reduction.form,
-        reduction.state,
-        work.cells,
-        reduction.form.computed,
-        end - begin,
-    )
+    args, form, kind, cells = work.args, reduction.form, reduction.state, work.cells
+    number, n = form.computed, end - begin
     b, unit, zero, at = number(args.softness), number(args.unit), number(0), args.tile_at
     room = at + 2 * args.tile_room
     row = read_row(form, args, axis, Role.X, source.x, 1, begin, end, cells.value, room)
@@ -552,11 +552,9 @@ class SoftWeights:
 
 
 @dataclass(frozen=True)
-class SmoothMaximum:
-    form: NumberFormat
+class SmoothMaximum(Reduction):
     derivative: Derivative
-    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
-    row, combine_rows, outputs = reduce_row_smoothly, combine_rows_smoothly, walk
+    row, combine_rows = reduce_row_smoothly, combine_rows_smoothly
     prepare, finish = prepare_cells, finish_cells
 
     @property

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
-from gradspec.backends.cpu.pool.kernels.smooth import add_nonfinite, add_shrunk, order_pivots, power
+from gradspec.backends.cpu.pool.kernels.smooth import BoundState, add_nonfinite, add_shrunk, order_pivots, power
 from gradspec.backends.cpu.pool.kernels.ties_vjp import Cotangent, Extreme, Holders
 from gradspec.backends.cpu.pool.kernels.walk import next_slab
-from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import minimum, multiply_add
-from gradspec.codegen.language import Type, choose, inlined, lanes, lanes_once, outlined, total
+from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, total
 
 
 @dataclass(frozen=True)
@@ -31,35 +29,11 @@ class LeastPivotKind(Holders):
 
     @inlined
     def bound(self, args):
-        return LeastPivot(self, self.form, self.form.computed(args.softness))
+        return LeastPivot(self, self.form.computed(args.softness))
 
 
-class LeastPivot(NamedTuple):
-    """The state with the softness ``b`` of a call."""
-
-    kind: LeastPivotKind
-    form: NumberFormat
-    softness: Any
-
-    @property
-    def number(self) -> Type:
-        return self.kind.number
-
-    @property
-    def is_idempotent(self) -> bool:
-        return False
-
-    @inlined
-    def get(self, cells, i):
-        return self.kind.get(cells, i)
-
-    @inlined
-    def put(self, cells, i, state):
-        self.kind.put(cells, i, state)
-
-    @inlined
-    def shift_taps(self, state, shift):
-        return state
+class LeastPivot(BoundState):
+    is_idempotent = False
 
     @inlined
     def join(self, a, b):

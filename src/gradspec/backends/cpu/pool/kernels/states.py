@@ -134,6 +134,11 @@ class OneNumber(State):
         return self.cell(value)
 
     @inlined
+    def cell_tap(self, rows, at, k, first_tap):
+        """The state of one cell of some rows."""
+        return self.cell(rows.x[at])
+
+    @inlined
     def join_bin(self, found, cells, begin, stop):
         """A state with the cells ``begin … stop−1`` of a bin."""
         n = stop - begin
@@ -270,14 +275,9 @@ class FirstWinner(State):
         return tuple(self.tap(cell, k, first) for k, cell in enumerate(cells))
 
     @inlined
-    def edge_tap(self, rows, at, k):
+    def cell_tap(self, rows, at, k, first_tap):
         """The state of one cell of some rows."""
-        return self.first(rows.x[at], k)
-
-    @inlined
-    def staged_tap(self, cells, at, k, first_tap):
-        """The state of a staged cell."""
-        return self.tap(cells.value[at], k, first_tap)
+        return self.tap(self.form.widen(rows.x[at]), k, first_tap)
 
     @inlined
     def shift_taps(self, state, shift):
@@ -344,7 +344,7 @@ class FirstLarger(FirstWinner):
 
 
 @dataclass(frozen=True)
-class LargerTangent(FirstLarger):
+class WinnerTangent(FirstWinner):
     """The maximum with the tangent of its winner in the winner's place."""
 
     carries = True
@@ -362,13 +362,28 @@ class LargerTangent(FirstLarger):
         return tuple(Best(cells[k], tangents[k]) for k in range(len(cells)))
 
     @inlined
-    def edge_tap(self, rows, at, k):
-        return Best(rows.x[at], rows.u[at + rows.shift])
-
-    @inlined
-    def staged_tap(self, cells, at, k, first_tap):
-        return self.get(cells, at)
+    def cell_tap(self, rows, at, k, first_tap):
+        return Best(self.form.widen(rows.x[at]), self.form.widen(rows.u[at + rows.shift]))
 
     @inlined
     def shift_taps(self, state, shift):
         return state
+
+
+@dataclass(frozen=True)
+class LargerTangent(WinnerTangent, FirstLarger):
+    """The same if no cell is NaN as it is compared."""
+
+
+@outlined
+def has_nan(form, p, at, n):
+    """Whether a run has a NaN, be it one only as it is compared."""
+    if not form.is_float:
+        return False
+    if form.converts:
+        state = Largest(form)
+        found = total(state.join_cell, state.identity, p, at, n)
+    else:
+        state = FirstLarger(form)
+        found = total(state.larger, state.compared(state.identity.value), p, at, n)
+    return found != found

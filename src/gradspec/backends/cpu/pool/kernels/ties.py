@@ -15,7 +15,6 @@ from gradspec.backends.cpu.pool.arguments import AxisKind, Role
 from gradspec.backends.cpu.pool.kernels.reduce_row import reduce_row
 from gradspec.backends.cpu.pool.kernels.rows import (
     last_axis,
-    read_neighbours,
     read_outputs,
     real_before_last,
     real_taps,
@@ -24,7 +23,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
 from gradspec.backends.cpu.pool.kernels.staging import Staging, scatter_to_cells, stage, tap_offsets, tap_row, tap_rows
 from gradspec.backends.cpu.pool.kernels.states import Largest, lowest
 from gradspec.backends.cpu.pool.kernels.vjp_accumulators import finish_cells, prepare_cells
-from gradspec.backends.cpu.pool.kernels.walk import combine_rows, walk
+from gradspec.backends.cpu.pool.kernels.walk import Reduction
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined
 
@@ -168,13 +167,10 @@ def zero_without_cells(form, args, unit, first, end, v, at):
 
 
 @dataclass(frozen=True)
-class WithTies:
+class WithTies(Reduction):
     """The maximum with a tangent or cotangent of all cells that tie."""
 
-    form: NumberFormat
-    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
-    row, combine_rows = reduce_row, combine_rows
-    prepare, outputs, finish = prepare_cells, walk, finish_cells
+    row, prepare, finish = reduce_row, prepare_cells, finish_cells
 
     @property
     def state(self) -> LargestAndTies:
@@ -183,10 +179,6 @@ class WithTies:
     @property
     def shares(self) -> Shares:
         return Shares(self.form)
-
-    @outlined
-    def load(self, work, axis, source, at, n):
-        read_neighbours(self.form, work.args, Role.X, source.x, source.count, work.cells.value, at, n)
 
     @outlined
     def divide(self, w, z, at, n):

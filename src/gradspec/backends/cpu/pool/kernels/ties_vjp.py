@@ -23,8 +23,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.states import State, lowest
-from gradspec.backends.cpu.pool.kernels.walk import Destination, combine_rows, emit, put_identity, walk
-from gradspec.codegen.formats import NumberFormat
+from gradspec.backends.cpu.pool.kernels.walk import Destination, Reduction, emit, put_identity
 from gradspec.codegen.intrinsics import maximum
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined
 
@@ -116,27 +115,10 @@ class LeastHolders(Holders):
 
 
 @dataclass(frozen=True)
-class HolderReduction:
-    """Kernels that reduce axis by axis, and need nothing before or after a unit."""
-
-    form: NumberFormat
-    has_planes = has_whole_planes = has_runs = has_complete = has_winner_rows = has_transpose = False
-    outputs = walk
-
-    @inlined
-    def prepare(self, work):
-        return
-
-    @inlined
-    def finish(self, work):
-        return
-
-
-@dataclass(frozen=True)
-class TiedShares(HolderReduction):
+class TiedShares(Reduction):
     """The maximum of each window to Y, and to V what each of its tied cells receives of the cotangent U."""
 
-    row, combine_rows = reduce_row, combine_rows
+    row = reduce_row
 
     @property
     def state(self) -> LargestHolders:
@@ -248,7 +230,7 @@ def reduce_covering_row(reduction, work, axis, source, target, first_cell, end_c
 
 
 @dataclass(frozen=True)
-class Cotangent(HolderReduction):
+class Cotangent(Reduction):
     """The cotangent V of cells Y, from the maxima X and shares U of windows."""
 
     row = reduce_covering_row
@@ -268,8 +250,6 @@ class Cotangent(HolderReduction):
 
 @dataclass(frozen=True)
 class TiedCotangent(Cotangent):
-    combine_rows = combine_rows
-
     @property
     def state(self) -> LeastHolders:
         return LeastHolders(self.form)

@@ -15,15 +15,13 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     last_axis,
     output_row,
     quotient,
-    read_neighbours,
     real_taps,
     rows_have_cells,
     write_row,
 )
 from gradspec.backends.cpu.pool.kernels.runs import reduce_run_row, reduce_run_window
-from gradspec.backends.cpu.pool.kernels.small import has_nan
-from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half
-from gradspec.backends.cpu.pool.kernels.walk import PoolWork, combine_rows, walk_planes
+from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half, has_nan
+from gradspec.backends.cpu.pool.kernels.walk import PoolWork, Reduction, walk_planes
 from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined, total
@@ -41,28 +39,14 @@ def fill_holes(form, args, unit, first, end, v, at):
 
 
 @dataclass(frozen=True)
-class OneNumberReduction:
+class OneNumberReduction(Reduction):
     """Kernels of one number: the maximum and the average."""
 
-    form: NumberFormat
-    has_winner_rows = False
-    row, reduce_run_window, combine_rows = reduce_row, reduce_run_window, combine_rows
-    reduce_plane_row, reduce_plane_rows, join_slabs = (
-        planes.reduce_plane_row,
-        planes.reduce_plane_rows,
-        planes.join_slabs,
-    )
-    reduce_pairs_of_planes, reduce_run_row = planes.reduce_pairs_of_planes, reduce_run_row
-    stage_plane = planes.stage_plane
-    has_planes = has_whole_planes = has_runs = True
-
-    @outlined
-    def load(self, work, axis, source, at, n):
-        read_neighbours(self.form, work.args, Role.X, source.x, source.count, work.cells.value, at, n)
-
-    @inlined
-    def prepare(self, work):
-        return
+    row, reduce_run_window = reduce_row, reduce_run_window
+    reduce_plane_row, reduce_plane_rows = planes.reduce_plane_row, planes.reduce_plane_rows
+    join_slabs, reduce_pairs_of_planes = planes.join_slabs, planes.reduce_pairs_of_planes
+    stage_plane, reduce_run_row = planes.stage_plane, reduce_run_row
+    has_planes = has_run_rows = has_whole_planes = has_runs = True
 
     @inlined
     def outputs(self, work, first, end):
@@ -89,8 +73,6 @@ class OneNumberReduction:
 class MaxValue(OneNumberReduction):
     """The maximum alone."""
 
-    has_complete = has_transpose = False
-
     @property
     def state(self) -> Largest:
         return Largest(self.form)
@@ -106,10 +88,6 @@ class MaxValue(OneNumberReduction):
     @inlined
     def divide(self, args, value):
         return value
-
-    @inlined
-    def finish(self, work):
-        return
 
     def emit_row(self, work, first, end, target):
         args, unit, v = work.args, work.unit, target.cells.value

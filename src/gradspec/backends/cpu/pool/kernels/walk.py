@@ -35,6 +35,7 @@ and, where ``has_whole_planes``, ``has_runs``, ``has_planes``, ``has_winner_rows
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
@@ -46,8 +47,10 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     dense_stride,
     is_dense,
     last_axis,
+    read_neighbours,
     real_taps,
 )
+from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outlined, pointer
 
@@ -235,11 +238,8 @@ def fold2(reduction, target, cells, a, b, n):
     """Join the target, then ``a``, then ``b``."""
     state = reduction.state
     for i in lanes_once(state.number, n):
-        here, first, second = (
-            state.get(target.cells, target.at + i),
-            state.get(cells, a.at + i),
-            state.get(cells, b.at + i),
-        )
+        here, first = state.get(target.cells, target.at + i), state.get(cells, a.at + i)
+        second = state.get(cells, b.at + i)
         joined = state.join3(here, state.shift_taps(first, a.shift), state.shift_taps(second, b.shift))
         state.put(target.cells, target.at + i, joined)
 
@@ -325,9 +325,9 @@ def reduce_fused_axes(reduction, work, number, axis, rows, source, o, most, targ
     """Reduce up to ``most`` outputs of several axes at once by the axis's schedule: how many; 0 if it is generic."""
     is_full = rows.end - rows.first == axis.kernel
     is_divided = work.args.finish == Finish.AT_ONCE and work.args.inverse != 0.0
-    if reduction.has_planes and axis.schedule == Schedule.RUNS:
+    if reduction.has_run_rows and axis.schedule == Schedule.RUNS:
         reduction.reduce_run_row(work, number, axis, source.x, o, out)
-        if not is_divided:
+        if reduction.has_planes and not is_divided:
             finish_outputs(reduction, work, number, o, out, slab, 1)
         return 1
     if reduction.has_planes and axis.schedule == Schedule.ROWS and is_full:
@@ -517,14 +517,10 @@ def locate(args, unit, number):
         at, rest = rest % lead.size, rest // lead.size
         for role in range(len(Role)):
             unit.bases[role] += at * lead.strides[role]
-    unit.first_output, unit.end_output = (
-        divide_unless_one(band * outputs, bands),
-        divide_unless_one((band + 1) * outputs, bands),
-    )
-    unit.first_cell, unit.end_cell = (
-        divide_unless_one(band * cells, bands),
-        divide_unless_one((band + 1) * cells, bands),
-    )
+    unit.first_output = divide_unless_one(band * outputs, bands)
+    unit.end_output = divide_unless_one((band + 1) * outputs, bands)
+    unit.first_cell = divide_unless_one(band * cells, bands)
+    unit.end_cell = divide_unless_one((band + 1) * cells, bands)
 
 
 def output_range_with_halo(args, unit):
@@ -553,6 +549,7 @@ def kernel(reduction, args, lo, hi, workspace):
     work = PoolWork(args, unit, reduction.state.cells(base + UNIT_BYTES, args.component))
     for number in range(lo, hi):
         locate(args, unit, number)
+        unit.seen_row, unit.nan_row = 0, -1
         reduction.prepare(work)
         first, end = output_range_with_halo(args, unit)
         reduction.outputs(work, first, end)
@@ -597,3 +594,33 @@ def walk_planes(reduction, work, first, end):
     if work.args.is_transposed:
         transpose_planes(reduction, work)
     walk(reduction, work, first, end)
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What reductions have in common, unless they say otherwise."""
+
+    form: NumberFormat
+    has_planes = has_run_rows = has_whole_planes = has_complete = has_transpose = False
+    outputs, combine_rows = walk, combine_rows
+
+    @property
+    def has_winner_rows(self) -> bool:
+        return False
+
+    has_runs = has_winner_rows
+
+    @outlined
+    def load(self, work, axis, source, at, n):
+        read_neighbours(self.form, work.args, Role.X, source.x, source.count, work.cells.value, at, n)
+
+    @inlined
+    def prepare(self, work):
+        return
+
+    @inlined
+    def finish(self, work):
+        return

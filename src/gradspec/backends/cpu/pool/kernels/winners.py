@@ -22,17 +22,10 @@ from gradspec.backends.cpu.pool.kernels.rows import (
     output_at,
     read_neighbours,
     real_taps,
-    write_row,
+    write_values,
 )
-from gradspec.backends.cpu.pool.kernels.runs import reduce_run_window, reduce_runs_vjp
-from gradspec.backends.cpu.pool.kernels.small import (
-    SmallTangents,
-    SmallWinners,
-    plane_has_nan,
-    reduce_small_windows,
-    smaller,
-)
-from gradspec.backends.cpu.pool.kernels.states import FirstWinner, LargerTangent
+from gradspec.backends.cpu.pool.kernels.runs import gather_runs, reduce_run_window, reduce_run_winners
+from gradspec.backends.cpu.pool.kernels.states import FirstLarger, FirstWinner, LargerTangent, WinnerTangent
 from gradspec.backends.cpu.pool.kernels.vjp_accumulators import (
     IN_DENSE_PLANE,
     cell_sums,
@@ -40,11 +33,11 @@ from gradspec.backends.cpu.pool.kernels.vjp_accumulators import (
     prepare_cells,
     sums_origin,
 )
-from gradspec.backends.cpu.pool.kernels.walk import Destination, combine_rows, emit, transpose_planes, walk
-from gradspec.backends.cpu.pool.kernels.winners_fixed import reduce_winner_rows
-from gradspec.codegen.formats import NumberFormat
+from gradspec.backends.cpu.pool.kernels.walk import Destination, Reduction, emit, transpose_planes, walk
+from gradspec.backends.cpu.pool.kernels.winners_fixed import plane_has_nan, reduce_winner_rows
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import (
+    choose,
     i64,
     inlined,
     lanes,
@@ -270,7 +263,9 @@ def prepare_vjp(reduction, work):
 
 
 def finish_vjp(reduction, work):
-    if work.args.gathering.is_used:
+    if work.args.gathering.in_runs:
+        gather_runs(reduction.form, work, work.unit.end_cell)
+    elif work.args.gathering.is_used:
         gather(reduction.form, work, work.unit.end_cell)
     else:
         finish_cells(reduction, work)
@@ -279,18 +274,18 @@ def finish_vjp(reduction, work):
 # --- the kernels ------------------------------------------------------------------------------------------------------
 
 
+@inlined
+def smaller(a, b):
+    return choose(b < a, b, a)
+
+
 @dataclass(frozen=True)
-class WithWinners:
+class WithWinners(Reduction):
     """The maximum with everything that is derived from its winners."""
 
-    form: NumberFormat
-    has_planes = has_whole_planes = has_complete = has_transpose = False
-    row, reduce_run_window, reduce_winner_rows, combine_rows = (
-        reduce_row,
-        reduce_run_window,
-        reduce_winner_rows,
-        combine_rows,
-    )
+    has_run_rows = True
+    row, reduce_run_window = reduce_row, reduce_run_window
+    reduce_winner_rows, reduce_run_row = reduce_winner_rows, reduce_run_winners
 
     @property
     def has_winner_rows(self) -> bool:
@@ -311,19 +306,13 @@ class WithWinners:
         return self.state
 
     @property
-    def small(self) -> SmallWinners:
-        return SmallWinners(self.form)
+    def run_states(self) -> tuple[FirstWinner, FirstWinner]:
+        """For windows over neighbours, the second if no cell is NaN."""
+        return self.state, FirstLarger(self.form)
 
     prepare, finish = prepare_vjp, finish_vjp
 
     def outputs(self, work, first, end):
-        if self.has_runs and work.args.gathering.in_runs:
-            reduce_runs_vjp(self, work, first, end)
-            return
-        if work.args.staged.is_used:
-            if reduce_small_windows(self, work, first, end):
-                return
-            self.prepare(work)
         if work.args.is_transposed:
             transpose_planes(self, work)
         left = first
@@ -346,8 +335,7 @@ class WithWinners:
             make_table(form, args, unit)
         if total(smaller, form.lane(0), w, target.at, (end - first) * unit.neighbours) < 0:
             resolve_missing_winners(form, args, unit, first, end, target)
-        if args.arrays[Role.Y] != 0 and not args.is_direct:
-            write_row(form, args, unit, Role.Y, first, end, target.cells.value, target.at)
+        write_values(form, work, first, end, target)
         use_winners(form, work, first, end, w, target.at)
         if args.arrays[Role.TAPE] != 0:
             write_tape(form, args, unit, first, end, w, target.at)
@@ -362,16 +350,14 @@ class WithTangents(WithWinners):
         return LargerTangent(self.form)
 
     @property
-    def small(self) -> SmallTangents:
-        return SmallTangents(self.form)
+    def run_states(self) -> tuple[FirstWinner, FirstWinner]:
+        return WinnerTangent(self.form), LargerTangent(self.form)
 
 
 @dataclass(frozen=True)
-class FromTape:
+class FromTape(Reduction):
     """What is derived from winners, with winners from the tape."""
 
-    form: NumberFormat
-    has_whole_planes = False
     prepare, finish = prepare_vjp, finish_vjp
 
     @property

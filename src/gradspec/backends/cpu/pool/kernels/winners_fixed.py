@@ -6,22 +6,19 @@ take the place of winners. Cotangents of 2 × 2 windows are written to their cel
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from gradspec.backends.cpu.pool.arguments import Role
-from gradspec.backends.cpu.pool.kernels.rows import fetch_row, fetch_to_write, last_axis, write_row
-from gradspec.backends.cpu.pool.kernels.states import WinnerCells
+from gradspec.backends.cpu.pool.arguments import Role, Schedule
+from gradspec.backends.cpu.pool.kernels.rows import (
+    cells_and_tangents,
+    fetch_row,
+    fetch_to_write,
+    is_dense,
+    last_axis,
+    span_of,
+    write_values,
+)
+from gradspec.backends.cpu.pool.kernels.states import WinnerCells, has_nan
 from gradspec.backends.cpu.pool.kernels.walk import Destination, emit, output_destination
 from gradspec.codegen.language import choose, following, inlined, lanes, outlined, preceding, put_strided, strided
-
-
-class CellRows(NamedTuple):
-    """Rows of cells, and of tangents, which lie ``shift`` further in their array."""
-
-    x: Any
-    u: Any
-    shift: Any
-
 
 # --- cells of neighbouring windows ------------------------------------------------------------------------------------
 
@@ -126,12 +123,13 @@ def reduce_edge(state, rows, at, width, kernel, first, end):
     """Join taps first … end−1 of each row of a window that begins at ``at``."""
     joined = state.identity
     if first < end:
-        joined = state.edge_tap(rows, at + first, first)
+        joined = state.cell_tap(rows, at + first, first, state.form.lane(0))
     for k in range(first + 1, end):
-        joined = state.join(joined, state.edge_tap(rows, at + k, k))
+        joined = state.join(joined, state.cell_tap(rows, at + k, k, state.form.lane(0)))
     for r in range(1, kernel):
         for k in range(first, end):
-            joined = state.join(joined, state.edge_tap(rows, at + r * width + k, r * kernel + k))
+            here, tap = at + r * width + k, r * kernel + k
+            joined = state.join(joined, state.cell_tap(rows, here, tap, state.form.lane(0)))
     return joined
 
 
@@ -148,6 +146,21 @@ def reduce_edges(state, last, rows, at, width, kernel, stride, out):
 
 
 # --- rows of windows --------------------------------------------------------------------------------------------------
+
+
+def plane_has_nan(form, work, first, end):
+    """Whether a cell of outputs first … end−1 is NaN, if the schedule is ``WINNER_ROWS``."""
+    args, unit, front = work.args, work.unit, work.args.axes[0]
+    if form.converts or len(args.axes) == 1 or front.schedule != Schedule.WINNER_ROWS:
+        return False
+    span, x, step = span_of(front, first, end), form.stored_at(args.arrays[Role.X]), front.strides[Role.X]
+    at, rows, length = unit.bases[Role.X] + span.inside * step, span.outside - span.inside, last_axis(args).size
+    if is_dense(args, Role.X):
+        rows, length = 1, rows * length
+    for r in range(rows):
+        if has_nan(form, x, at + r * step, length):
+            return True
+    return False
 
 
 @inlined
@@ -169,11 +182,7 @@ def reduce_winner_rows(reduction, work, number, axis, x_at, o, rows, target):
     """Reduce output rows of windows without rows of padding."""
     args, form, state, last = work.args, reduction.form, reduction.row_state, last_axis(work.args)
     width, kernel, stride, shared = axis.strides[Role.X], axis.kernel, axis.stride, state.cells_of(work.cells)
-    cells = CellRows(
-        form.stored_at(args.arrays[Role.X]),
-        form.stored_at(args.arrays[Role.U]),
-        work.unit.bases[Role.U] - work.unit.bases[Role.X],
-    )
+    cells = cells_and_tangents(form, work)
     first_tap, n, column = form.lane(args.first_tap), last.beyond - last.inside, last.inside * stride - last.low
     above = args.tile_at
     here, below = above + args.tile_room, above + 2 * args.tile_room
@@ -224,7 +233,6 @@ def finish_row(reduction, work, o, out):
     """Emit a row of windows, unless its tangents or cotangents are written already."""
     args = work.args
     if reduction.row_state.carries or args.writes_all_cells:
-        if args.arrays[Role.Y] != 0 and not args.is_direct:
-            write_row(reduction.form, args, work.unit, Role.Y, 0, last_axis(args).outputs, out.cells.value, out.at)
+        write_values(reduction.form, work, 0, last_axis(args).outputs, out)
     else:
         emit(reduction, work, o, o + 1, out)
