@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from gradspec.conformance.cases.blocks import BEYOND_GRID, BLOCKS, SIZES, most, sizes_around
@@ -29,20 +29,16 @@ def ladder(space: CaseSpace, own: Sequence[int] = ()) -> list[Planned]:
     rungs: list[Iterator[Planned | None]]
     rungs = [_rungs(entries, (name,), own) for name in BLOCKS for entries in space.by_op().values()]
     corners = [_rungs(entries, both, own) for both in CORNERS for entries in space.by_op().values()]
-    rungs += [_every_second(batches) for batches in corners]
+    rungs += [(either for planned in batches for either in (None, planned)) for batches in corners]  # half as often
     found = (planned for turn in zip_longest(*rungs) for planned in turn if planned is not None)
     return [planned for planned in found if not space.asked or planned.features & space.asked]
-
-
-def _every_second(batches: Iterable[Planned]) -> Iterator[Planned | None]:
-    return (either for planned in batches for either in (None, planned))
 
 
 def _rungs(entries: Sequence[RankedOperator], blocks: Sequence[str], own: Sequence[int]) -> Iterator[Planned]:
     """The batches of one operator and long axis."""
     having = {entry.rank: entry for entry in entries if entry.values.issuperset(blocks)}
     for turn, size in enumerate(_sizes(entries[0].op, blocks, own) if having else ()):
-        rank = next((rank for rank in _ranks(turn) if rank in having), min(having))
+        rank = next((rank for rank in (RANKS[turn % len(RANKS)], *RANKS) if rank in having), min(having))
         cells = _cells(having[rank], blocks, turn)
         if cells:
             yield Planned(entries[0].op, rank, frozenset(blocks), tuple(cells), style="block", size=size)
@@ -52,10 +48,6 @@ def _sizes(op: str, blocks: Sequence[str], own: Sequence[int]) -> list[int]:
     usual = [SIZES[0], BEYOND_GRID[0], *SIZES[1:], *BEYOND_GRID[1:]] if _on_grid(op, blocks) else SIZES
     longest = most(op, blocks)
     return [size for size in dict.fromkeys([*sizes_around(own), *usual]) if not longest or size <= longest]
-
-
-def _ranks(turn: int) -> tuple[int, ...]:
-    return (RANKS[turn % len(RANKS)], *RANKS)
 
 
 def _on_grid(op: str, blocks: Sequence[str]) -> bool:

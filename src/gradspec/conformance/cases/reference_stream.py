@@ -19,8 +19,8 @@ from gradspec.conformance.cases.numbers import generator, seed_of
 from gradspec.conformance.cases.reference_numbers import at_kink, kinks
 from gradspec.conformance.cases.reference_sizes import by_turns, proposed
 from gradspec.conformance.model.case import CheckCase, Selection
-from gradspec.conformance.model.problem import LAYOUTS, Array, Problem
-from gradspec.conformance.model.reference import Reference, Types, array_types
+from gradspec.conformance.model.problem import LAYOUTS, Problem
+from gradspec.conformance.model.reference import Reference, Types, on_zeros
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
 Kind: TypeAlias = tuple[str, str | None]
@@ -49,7 +49,11 @@ OF_VALUES: tuple[Kind, ...] = (("huge", None), *(("rounding", name) for name in 
 """Those for values alone: what derivatives make of them depends on their formula, as infinity times 0 does."""
 SIZED_KINDS = 3
 """Kinds of numbers that each list of other types is met with, in every mode."""
-_NUMBERS = {"large": "large_numbers", "huge": "huge", "tiny": "tiny_numbers", "cancelling": "cancelling"}
+REGIME_FEATURES = {
+    "large": "large_numbers",
+    "tiny": "tiny_numbers",
+    **{name: name for name in ("huge", "cancelling", "offset")},
+}
 
 
 @dataclass(frozen=True)
@@ -186,19 +190,13 @@ class ReferenceStream:
         graph = row.reference.graph(row.types)
         of = [i for i, v in enumerate(graph.outputs) if v.type.is_float] if mode != "value" else [0]
         problem = row.reference.problem(row.types, of[turn % len(of)])
-        features = tags(problem, mode, layout) | _tags_of(regime, special)
+        of_numbers = {REGIME_FEATURES.get(regime, ""), (special or "").partition(" ")[0]} - {""}
+        features = tags(problem, mode, layout) | of_numbers
         return CheckCase(
             batch, index, problem, mode, regime, special, layout, seed_of(self.seed, batch, index), features
         )
 
 
 def _can_be_met(reference: Reference, number: int) -> bool:
-    types = reference.types[0]
-    problem = reference.problem(types)
-    arrays: dict[str, Array] = {n: np.zeros(t.shape, t.dtype.numpy) for n, t in array_types(problem, "value").items()}
-    return at_kink(reference, problem, arrays, number, generator(0))[1]
-
-
-def _tags_of(regime: str, special: str | None) -> frozenset[str]:
-    found = {_NUMBERS.get(regime, regime if regime == "offset" else "")} | {(special or "").partition(" ")[0]}
-    return frozenset(found - {""})
+    problem = reference.problem(reference.types[0])
+    return at_kink(reference, problem, on_zeros(problem, "value").arrays(), number, generator(0))[1]

@@ -62,9 +62,9 @@ class Stream:
     @cached_property
     def space(self) -> CaseSpace:
         """What the selection asks for and the target offers."""
-        known: dict[str, frozenset[str]] = {}
-        entries = (_offered(entry, self.refusal, known) for entry in self.possible.entries)
-        return _with_asked(CaseSpace(tuple(entry for entry in entries if entry is not None), self.possible.asked))
+        known, asked = dict[str, frozenset[str]](), self.possible.asked
+        entries = filter(None, (_offered(entry, self.refusal, known) for entry in self.possible.entries))
+        return CaseSpace(tuple(entry for entry in entries if not asked or entry.having(asked)), asked)
 
     @cached_property
     def _absent(self) -> list[Planned]:
@@ -380,13 +380,6 @@ def _at_odds(selection: Selection, domain: KernelDomain) -> str:
         return f"{', '.join(blamed[:-1])} and {blamed[-1]} together"
     alone = (KernelDomain((entry,)) for entry in domain.entries)
     return f"{blamed[0]} with {' or '.join(str(one) for one in alone if not _usable(selection, one)) or domain}"
-
-
-def _with_asked(space: CaseSpace) -> CaseSpace:
-    """The entries that have an asked feature in some mode and dtype."""
-    if not space.asked:
-        return space
-    return replace(space, entries=tuple(entry for entry in space.entries if entry.having(space.asked)))
 
 
 # --- what is offered -------------------------------------------------------------------------------------------------
