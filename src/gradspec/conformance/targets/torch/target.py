@@ -137,8 +137,14 @@ class TorchChannelsLastTarget(TorchWindows):
         return super().refusal(problem, mode)
 
 
-class CompiledWindows(TorchWindows):
-    """``torch.compile`` of the operator, which compiles its VJP along, and of ``torch.func.jvp`` of it."""
+class TorchTarget(WithLayers, TorchWindows):
+    """Eager calls."""
+
+    expressions, refused, arithmetics = EXPRESSIONS, REFUSED, ARITHMETICS
+
+
+class TorchCompileTarget(TorchTarget):
+    """``torch.compile`` of the value, which compiles its VJP along, and of ``torch.func.jvp`` of it."""
 
     name = "torch.compile"
     compiles = True
@@ -148,35 +154,18 @@ class CompiledWindows(TorchWindows):
         return {**super().versions(), "backend": self.backend}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
+        if mode == "second":
+            return "torch.compile documents that it does not support double backward"
         return super().refusal(problem, mode) or _cannot_compile(self.backend)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        return ("with_indices",) if mode == "value" and has_indices(problem) else ()
+        return tuple(variant for variant in super().variants(problem, mode) if variant == "with_indices")
 
     def made_function(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
         return super().made_function(call, compiled_by(self.backend))
 
     def reproducer(self, call: Call) -> str:
         return program(call, self.expression(call), compiled=True, device=self.device)
-
-
-class _Layers(WithLayers):
-    """Beside the windows of a class."""
-
-    expressions, refused, arithmetics = EXPRESSIONS, REFUSED, ARITHMETICS
-
-
-class TorchTarget(_Layers, TorchWindows):
-    """Eager calls."""
-
-
-class TorchCompileTarget(_Layers, CompiledWindows):
-    """Compiled ones."""
-
-    def refusal(self, problem: Problem, mode: str) -> str | None:
-        if mode == "second":
-            return "torch.compile documents that it does not support double backward"
-        return super().refusal(problem, mode)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
