@@ -259,10 +259,11 @@ def test_results_do_not_depend_on_tiles(monkeypatch):
     results = [result_of(*case) for case in cases]
     for (graph, arrays), result in zip(cases, results, strict=True):
         np.testing.assert_allclose(result, reference(graph, arrays), rtol=1e-5, atol=1e-5)
-    for module in (lp_pool, resize, unfold):
-        monkeypatch.setattr(module, "TILE", 5)
-    for case, result in zip(cases, results, strict=True):
-        assert_same_bits(result_of(*case), result)
+    for tile in (5, 12):  # many tiles, and two
+        for module in (lp_pool, resize, unfold):
+            monkeypatch.setattr(module, "TILE", tile)
+        for case, result in zip(cases, results, strict=True):
+            assert_same_bits(result_of(*case), result)
 
 
 THREADED = [
