@@ -12,17 +12,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
+
+from markupsafe import Markup
 
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
 from gradspec.conformance.report.finding import places
-from gradspec.conformance.report.markup import Markup, element, joined
 from gradspec.conformance.report.overview import short
-from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, kind_words, sort_operators, weak_cells
+from gradspec.conformance.report.templates import ENVIRONMENT, read_file
+from gradspec.conformance.report.words import MODE_WORDS, kind_words, sort_operators, weak_cells
 
 ROOT = Path(__file__).parents[1]
 NOTES, RESULTS = ROOT / "benchmarks" / "peers", ROOT / "docs" / "peers"
@@ -182,24 +183,38 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); }
 """
 
 
+LEGEND = {
+    "pass": "cases that passed, nothing found",
+    "defect": "defects",
+    "convention": "conventions",
+    "reduced": "reduced precision",
+    "undecided": "undecided cases alone",
+    "not_offered": "not offered",
+}
+
+
 def picture(run: Run) -> str:
     """All operators of a run by their modes; rows of one layer are added up."""
     counts, found = _case_counts(run), _finding_counts(run)
     names = sort_operators(op for op, _ in counts)
     rows = -(-len(names) // COLUMNS) or 1
-    parts = [_column(names[i : i + rows], counts, found, WIDTH * k) for k, i in enumerate(range(0, len(names), rows))]
-    width, height = COLUMNS * WIDTH, HEAD + rows * ROW + 30
-    label = f"What was found in {run.target}, by operator and mode"
-    attributes = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"}
-    legend = _legend(HEAD + rows * ROW + 22)
-    xmlns = "http://www.w3.org/2000/svg"
-    return element("svg", _style(), *parts, legend, xmlns=xmlns, aria_label=label, **attributes) + "\n"
-
-
-def _style() -> Markup:
-    """The colours of the page of a run, light and dark, and the shapes of this picture."""
-    colours, _, _ = files("gradspec.conformance.report").joinpath("page/style.css").read_text().partition("\n\n")
-    return element("style", Markup(colours + STYLE))
+    columns = [
+        {"left": WIDTH * k, "rows": {op: list(_row(op, counts, found)) for op in names[i : i + rows]}}
+        for k, i in enumerate(range(0, len(names), rows))
+    ]
+    colours, _, _ = read_file("style.css").partition("\n\n")
+    sizes = {"NAME": NAME, "CELL": CELL, "ROW": ROW, "HEAD": HEAD, "MODES": MODES}
+    drawing = ENVIRONMENT.from_string((NOTES / "picture.svg").read_text(encoding="utf-8")).render(
+        run=run,
+        style=Markup(colours + STYLE),
+        width=COLUMNS * WIDTH,
+        height=HEAD + rows * ROW + 30,
+        columns=columns,
+        legend=list(_legend()),
+        bottom=HEAD + rows * ROW + 22,
+        **sizes,
+    )
+    return f"{drawing}\n"
 
 
 def _case_counts(run: Run) -> dict[tuple[str, str], Counter[str]]:
@@ -216,73 +231,28 @@ def _finding_counts(run: Run) -> Counter[tuple[str, str, str]]:
     return Counter(place for places_ in every for place in places_)
 
 
-def _column(
-    names: Sequence[str],
-    counts: dict[tuple[str, str], Counter[str]],
-    found: Counter[tuple[str, str, str]],
-    left: int,
-) -> Markup:
-    return joined(*_heads(left), *(part for i, op in enumerate(names) for part in _row(op, i, counts, found, left)))
-
-
-def _heads(left: int) -> Iterator[Markup]:
-    for k, mode in enumerate(MODES):
-        middle = left + NAME + CELL * k + CELL / 2
-        yield element(
-            "text", {"second": "2nd"}.get(mode, MODE_WORDS[mode]), x=middle, y=15, text_anchor="middle", class_="head"
-        )
-
-
 def _row(
-    op: str,
-    row: int,
-    counts: dict[tuple[str, str], Counter[str]],
-    found: Counter[tuple[str, str, str]],
-    left: int,
-) -> Iterator[Markup]:
-    top = HEAD + row * ROW
-    yield element("text", op, x=left + NAME - 8, y=top + 14, text_anchor="end")
-    for k, mode in enumerate(MODES):
+    op: str, counts: dict[tuple[str, str], Counter[str]], found: Counter[tuple[str, str, str]]
+) -> Iterator[tuple[str, str, str]]:
+    """For each mode the kind of its cell, what it says, and its title."""
+    for mode in MODES:
         told = counts.get((op, mode), Counter())
         kind = next((kind for kind in KINDS if found[op, mode, kind]), None) or _unfound(told)
-        number = found[op, mode, kind] or told[kind]
+        number = "" if kind in ("never", "not_offered") else short(found[op, mode, kind] or told[kind])
         words = ", ".join(kind_words(k).counted(told[k]) for k in KINDS if told[k]) or "never tried"
-        yield _cell(kind, number, f"{op}, {MODE_WORDS[mode]}: {words}", left + NAME + k * CELL, top)
+        yield kind, "·" if kind == "never" else kind_words(kind).symbol + number, f"{op}, {MODE_WORDS[mode]}: {words}"
 
 
 def _unfound(counts: Counter[str]) -> str:
     return next((kind for kind in ("pass", "undecided", "not_offered") if counts[kind]), "never")
 
 
-def _cell(kind: str, number: int, title: str, left: float, top: float) -> Markup:
-    is_told = kind not in ("never", "not_offered")
-    text = f"{kind_words(kind).symbol}{short(number) if is_told else ''}" if kind != "never" else "·"
-    return element(
-        "g",
-        element("title", title),
-        element("rect", x=left, y=top, width=CELL - 2, height=ROW - 3, rx=3),
-        element("text", text, x=left + CELL / 2 - 1, y=top + 14, text_anchor="middle"),
-        class_=f"cell {kind}",
-    )
-
-
-def _legend(top: float) -> Markup:
-    said = {
-        "pass": "cases that passed, nothing found",
-        "defect": "defects",
-        "convention": "conventions",
-        "reduced": "reduced precision",
-        "undecided": "undecided cases alone",
-        "not_offered": "not offered",
-    }
-    parts, left = list[Markup](), 8.0
-    for kind, words in said.items():
-        symbol = element("text", KIND_WORDS[kind].symbol, x=left + 9, y=top, text_anchor="middle")
-        box = element("rect", x=left, y=top - 13, width=18, height=17, rx=3)
-        text = element("text", words, x=left + 24, y=top, class_="head")
-        parts += [element("g", box, symbol, class_=f"cell {kind}"), text]
+def _legend() -> Iterator[tuple[float, str, str]]:
+    """Where each kind is explained, and in which words."""
+    left = 8.0
+    for kind, words in LEGEND.items():
+        yield left, kind, words
         left += 44 + 6.2 * len(words)
-    return joined(*parts)
 
 
 if __name__ == "__main__":

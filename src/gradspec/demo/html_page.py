@@ -1,11 +1,12 @@
 """The demo as one HTML page, which loads nothing and reads well at any width, in light and dark."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from gradspec.conformance.report.markup import Markup, document, element, joined, section
+from gradspec.conformance.report.templates import render_page
 from gradspec.demo.page import TITLE, WINNER, Page, Picture
 
 CLASSES = {WINNER: "wins", TITLE: "title"}
@@ -28,7 +29,8 @@ class HtmlPage(Page):
         super().__init__()
         self._plain = Console(color_system=None)
         self._title = ""
-        self._sections: list[tuple[str, list[Markup]]] = [("", [])]
+        self._sections: list[tuple[str, list[tuple[str, Any]]]] = [("", [])]
+        """Headings, and what is said, typed and drawn below each."""
 
     def title(self, text: str) -> None:
         self._title = text
@@ -39,24 +41,22 @@ class HtmlPage(Page):
         self.say(sentence)
 
     def say(self, sentence: str) -> None:
-        self._add(element("p", sentence))
+        self._add("say", sentence)
 
     def type(self, lines: Sequence[str]) -> None:
-        self._add(element("pre", "\n".join(lines), class_="typed"))
+        self._add("type", "\n".join(lines))
 
     def draw(self, *pictures: Picture) -> None:
-        drawn = (element("pre", joined(*(line for text in p for line in (self._marked(text), "\n")))) for p in pictures)
-        self._add(element("div", *drawn, class_="pictures"))
+        self._add("draw", [[self._spans(text) for text in picture] for picture in pictures])
 
-    def _add(self, part: Markup) -> None:
-        self._sections[-1][1].append(part)
+    def _add(self, kind: str, content: Any) -> None:
+        self._sections[-1][1].append((kind, content))
 
-    def _marked(self, text: Text) -> Markup:
-        """A line with what is styled in elements of their own."""
+    def _spans(self, text: Text) -> list[tuple[str, str]]:
+        """The parts of a line, each with its class."""
         segments = Text.assemble(text).render(self._plain)
-        return joined(*(element("span", s.text, class_=CLASSES[str(s.style)]) if s.style else s.text for s in segments))
+        return [(CLASSES[str(s.style)] if s.style else "", s.text) for s in segments]
 
     def written(self) -> str:
-        (_, first), *rest = self._sections
-        parts = [section(f"part{i}", title, *content) for i, (title, content) in enumerate(rest, 1)]
-        return document(self._title, element("header", element("h1", self._title), *first), parts, style=STYLE)
+        (_, opening), *sections = self._sections
+        return render_page("demo/page.html", self._title, style=STYLE, opening=opening, sections=sections)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from importlib.resources import files
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from gradspec.conformance.model.case import PLAIN
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS
-from gradspec.conformance.report.finding import article, code, places
-from gradspec.conformance.report.markup import Markup, document, element, joined, scroller, section, table, term
+from gradspec.conformance.report.finding import article, places
 from gradspec.conformance.report.overview import columns_of, overview
+from gradspec.conformance.report.templates import FOLDER, read_file, render_page
 from gradspec.conformance.report.words import (
     FAILING,
     KIND_WORDS,
     MODE_WORDS,
     describe_domain,
-    kind_words,
     summarize,
     too_few,
 )
@@ -44,30 +43,32 @@ def page(run: Run, failing: Collection[str] = FAILING) -> str:
     >>> "Nothing was judged" in text, "https://" in text
     (True, False)
     """
-    skip = element("a", "Skip to the findings", href="#findings", class_="skip")
-    script = (files("gradspec.conformance.report") / "page" / "script.js").read_text(encoding="utf-8")
-    return document(f"gradspec check {run.target}", skip, _header(run, failing), _sections(run), script=script)
+    columns = columns_of(run)
+    of_references = REFERENCE_REGIMES if "kink" in columns else ""
+    return render_page(
+        f"{FOLDER}/run.html",
+        f"gradspec check {run.target}",
+        script=read_file("script.js"),
+        run=run,
+        worst=next((kind for kind in FINDINGS if run.by_kind(kind)), "pass" if run.tally.judged else "undecided"),
+        verdict=summarize(run, failing),
+        trouble=list(_trouble(run)),
+        facts=_facts(run),
+        choices=_choices(run),
+        overview=overview(run),
+        columns=columns,
+        tiles=list(_tiles(run)),
+        unusual=sum(not probe.normal for probe in run.probes),
+        regimes=REGIMES if any(op in INPUTS for op, *_ in run.tally.grid) else of_references,
+        article=article,
+        KIND_WORDS=KIND_WORDS,
+        OPEN=OPEN,
+        FEW=FEW,
+    )
 
 
-def _sections(run: Run) -> Iterable[Markup]:
-    yield _findings(run)
-    yield section("overview", "Overview", overview(run))
-    yield _numbers(run)
-    if run.probes:
-        yield section("probes", "Probes", _probes(run))
-    if run.tally.not_offered:
-        yield section("not-offered", "Not offered", _reasons(run))
-    yield section("reading", "How to read this page", _reading(run))
-    if run.repeat:
-        yield section("repeating", "How to repeat this run", _repeating(run))
-
-
-# --- the run ---------------------------------------------------------------------------------------------------------
-
-
-def _header(run: Run, failing: Collection[str]) -> Markup:
-    worst = next((kind for kind in FINDINGS if run.by_kind(kind)), "pass" if run.tally.judged else "undecided")
-    facts = {
+def _facts(run: Run) -> dict[str, str]:
+    return {
         "version": run.version,
         "machine": run.machine,
         "seed": str(run.seed),
@@ -76,17 +77,9 @@ def _header(run: Run, failing: Collection[str]) -> Markup:
         "allowed": ", ".join(run.allowed),
         "domain": describe_domain(run),
     }
-    return element(
-        "header",
-        element("p", "gradspec check", class_="brand"),
-        element("h1", run.target or "your own kernels"),
-        element("p", _symbol(worst), " ", summarize(run, failing), class_=f"verdict {worst}"),
-        *(element("p", words, class_="trouble") for words in _trouble(run)),
-        element("dl", *(term(name, value) for name, value in facts.items() if value), class_="facts"),
-    )
 
 
-def _trouble(run: Run) -> Iterable[str]:
+def _trouble(run: Run) -> Iterator[str]:
     """What keeps the run from being whole."""
     if run.interrupted:
         yield "! The run was interrupted: this is what had been judged."
@@ -97,131 +90,29 @@ def _trouble(run: Run) -> Iterable[str]:
         yield f"! Some cases could not be judged, through no fault of the target: {'; '.join(run.errors[:3])}{more}"
 
 
-def _symbol(kind: str) -> Markup:
-    return element("span", kind_words(kind).symbol, class_="symbol", aria_hidden="true")
-
-
-def _numbers(run: Run) -> Markup:
-    """Cases by kind, with a bar of their shares."""
-    counts = {kind: run.tally.cases[kind] for kind in KINDS}
-
-    def unit(cases: int, findings: int) -> str:
-        words = "case" if cases == 1 else "cases"
-        return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
-
-    tiles = (
-        element(
-            "div",
-            element("dt", _symbol(kind), " ", kind_words(kind).one),
-            element("dd", f"{number:,} ", element("span", unit(number, len(run.by_kind(kind))), class_="of")),
-            class_=f"tile {kind}" + ("" if number else " none"),
-        )
-        for kind, number in counts.items()
-    )
-    title = element("h2", "Cases by kind", class_="aside", id="numbers")
-    return element("section", title, element("dl", *tiles, class_="tiles"), _bar(counts), aria_labelledby="numbers")
-
-
-def _bar(counts: dict[str, int]) -> Markup:
-    total, left, parts = sum(counts.values()), 0.0, []
-    for kind, number in counts.items():
-        width = 100 * number / total if total else 0.0
-        if number:
-            parts.append(element("rect", x=f"{left:.3f}", y=0, width=f"{width:.3f}", height=1, class_=kind))
+def _tiles(run: Run) -> Iterator[dict[str, Any]]:
+    """Cases by kind, with their shares in per cent."""
+    total, left = sum(run.tally.cases[kind] for kind in KINDS), 0.0
+    for kind in KINDS:
+        number = run.tally.cases[kind]
+        width, unit = 100 * number / total if total else 0.0, _unit(number, len(run.by_kind(kind)))
+        yield {"kind": kind, "cases": number, "unit": unit, "left": left, "width": width}
         left += width
-    return element("svg", *parts, viewBox="0 0 100 1", preserveAspectRatio="none", class_="bar", aria_hidden="true")
 
 
-def _probes(run: Run) -> Markup:
-    unusual = sum(not probe.normal for probe in run.probes)
-    rows = (
-        element(
-            "tr",
-            element("th", probe.name, scope="row"),
-            element("td", element("code", probe.op)),
-            element("td", element("code", probe.dtype)),
-            element("td", probe.result),
-            element("td", "" if probe.normal else "! unusual"),
-            class_=None if probe.normal else "unusual",
-        )
-        for probe in run.probes
-    )
-    head = (element("th", name, scope="col") for name in ("probe", "operator", "dtype", "result", ""))
-    measured = table(head, rows)
-    number = f"{len(run.probes):,} results, {unusual or 'none'} of them other than the certified tolerance assumes"
-    return joined(element("p", f"Measured beside the cases: {number}."), scroller(measured, "Probes"))
+def _unit(cases: int, findings: int) -> str:
+    words = "case" if cases == 1 else "cases"
+    return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
 
 
-# --- findings --------------------------------------------------------------------------------------------------------
-
-
-def _findings(run: Run) -> Markup:
-    if not run.findings:
-        return section("findings", "Findings", element("p", "None."))
-    number = len(run.findings)
-    shown = element("p", f"{number} of {number} findings shown.", id="shown", role="status")
-    listed = (article(place, finding, opened=place <= OPEN) for place, finding in enumerate(run.findings, 1))
-    controls = (_filters(run), shown) if number > FEW else ()
-    return section("findings", "Findings", *controls, *listed)
-
-
-def _filters(run: Run) -> Markup:
-    """The controls, which only a script brings to life: hidden until it does."""
+def _choices(run: Run) -> dict[str, dict[str, str]]:
+    """What findings can be filtered by, and the values among them with their words."""
     findings = run.findings
     everywhere = [place for finding in findings for place in places(finding)]
-    kinds = {kind: KIND_WORDS[kind].many for kind in FINDINGS if any(f.kind == kind for f in findings)}
-    features = {name: name for name in columns_of(run) if any(name in (f.causes or (PLAIN,)) for f in findings)}
-    choices = {
-        "kind": kinds,
+    return {
+        "kind": {kind: KIND_WORDS[kind].many for kind in FINDINGS if any(f.kind == kind for f in findings)},
         "op": {op: op for op in sorted({op for op, _, _ in everywhere})},
         "mode": {mode: MODE_WORDS[mode] for mode in MODES if any(mode == m for _, m, _ in everywhere)},
-        "feature": features,
+        "feature": {name: name for name in columns_of(run) if any(name in (f.causes or (PLAIN,)) for f in findings)},
         "dtype": {dtype: dtype for dtype in sorted({dtype for _, _, dtype in everywhere})},
     }
-    controls = [_choice(name, options) for name, options in choices.items()]
-    text = _labelled("text", "text", element("input", type="search", id="filter-text", autocomplete="off"))
-    names = {"reset": "Reset", "open-all": "Open all", "close-all": "Close all"}
-    buttons = (element("button", words, type="button", id=name) for name, words in names.items())
-    row = element("div", *buttons, class_="buttons")
-    return element("form", *controls, text, row, class_="filters", id="filters", role="search", hidden=True)
-
-
-def _choice(name: str, options: dict[str, str]) -> Markup:
-    label = {"op": "operator"}.get(name, name)
-    entries = (element("option", words, value=value) for value, words in {"": "all", **options}.items())
-    return _labelled(name, label, element("select", *entries, id=f"filter-{name}"))
-
-
-def _labelled(name: str, label: str, control: Markup) -> Markup:
-    return element("div", element("label", label, for_=f"filter-{name}"), control, class_=f"of-{name}")
-
-
-# --- beside the findings ---------------------------------------------------------------------------------------------
-
-
-def _reasons(run: Run) -> Markup:
-    reasons = run.tally.not_offered.most_common()
-    cells = ((element("td", f"{n:,}", class_="number"), element("td", why or "no reason given")) for why, n in reasons)
-    head = (element("th", "cases", scope="col", class_="number"), element("th", "why", scope="col"))
-    reasons_table = table(head, (element("tr", *row) for row in cells))
-    return joined(element("p", KIND_WORDS["not_offered"].meaning), scroller(reasons_table, "Reasons"))
-
-
-def _reading(run: Run) -> Markup:
-    kinds = (
-        element("div", element("dt", _symbol(name), " ", kind.one, class_=f"chip {name}"), element("dd", kind.meaning))
-        for name, kind in KIND_WORDS.items()
-    )
-    columns = columns_of(run)
-    features = element("dl", *(term(name, meaning) for name, meaning in columns.items()), class_="words features")
-    of_references = REFERENCE_REGIMES if "kink" in columns else ""
-    regimes = REGIMES if any(op in INPUTS for op, *_ in run.tally.grid) else of_references
-    more = element("details", element("summary", "What the features mean"), features)
-    return joined(element("p", regimes), element("dl", *kinds, class_="words"), more)
-
-
-def _repeating(run: Run) -> Markup:
-    said = "The same version of the target, seed and number of cases give the same cases and the same verdicts."
-    if run.unreached:
-        said += f" They include {run.unreached:,} that were planned and that the end of the time left out."
-    return joined(element("p", said), code("Command", run.repeat))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
@@ -12,7 +13,6 @@ from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding
 from gradspec.conformance.report.finding import places
-from gradspec.conformance.report.markup import Markup, element, joined, scroller
 from gradspec.conformance.report.words import KIND_WORDS, MODE_WORDS, covered_triples, kind_words, sort_operators
 
 Place: TypeAlias = tuple[str, str, str]
@@ -22,23 +22,49 @@ COLUMNS = {PLAIN: "none of the features", **FEATURES}
 """Of operators; references have features of their own."""
 
 
-def overview(run: Run) -> Markup:
-    """The grid with its legend; operators that took no part are named below it."""
+@dataclass(frozen=True)
+class OverviewCell:
+    """What is said of an operator, a mode and a feature."""
+
+    kind: str
+    text: str
+    where: str = ""
+    counts: str = ""
+    feature: str = ""
+    """The feature that findings to link to have as a cause."""
+    span: int = 0
+    """The columns that it takes, if it is said of all features."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    operators: dict[str, dict[str, list[OverviewCell]]]
+    """The cells of every row, by operator and mode."""
+    notes: list[str]
+    legend: dict[str, tuple[str, str]]
+    """A symbol and words for every kind of cell."""
+
+
+LEGEND = {
+    **{name: (kind.symbol, kind.one) for name, kind in KIND_WORDS.items()},
+    "masked": ("○", "every case failed, by the cause in another column"),
+    "never": ("·", "never tried"),
+}
+
+
+def overview(run: Run) -> Overview | None:
+    """The grid; operators that took no part are named below it. None if nothing was judged."""
     judged = {op for op, _, _, kind in run.tally.grid if kind != "not_offered"}
     if not judged:
-        return element("p", "No case was judged.")
-    operators = sort_operators(judged)
-    causes = _causes(run.findings)
-    columns = columns_of(run)
-    table = element("table", _head(columns), *(_operator(run, causes, op, columns) for op in operators), class_="grid")
+        return None
+    causes, columns = _causes(run.findings), columns_of(run)
+    operators = {op: {mode: _row(run, causes, op, mode, columns) for mode in MODES} for op in sort_operators(judged)}
     refused = {op for op, *_ in run.tally.grid} | {op for op, _ in run.lacking}
     others = {"Not offered": refused - judged, "Not in this run": {*INPUTS} - refused - judged}
     others = others if judged & {*INPUTS} else {}
     lists = {title: ", ".join(op for op in INPUTS if op in ops) for title, ops in others.items()}
-    rest = (element("p", f"{title}: {ops}.", class_="aside-text") for title, ops in lists.items() if ops)
-    covered = covered_triples(run)
-    met = element("p", covered, class_="aside-text") if covered else ""
-    return joined(_legend(), scroller(table, "Overview grid"), met, *rest)
+    rest = [f"{title}: {ops}." for title, ops in lists.items() if ops]
+    return Overview(operators, [covered_triples(run), *rest], LEGEND)
 
 
 def _causes(findings: Iterable[Finding]) -> dict[Place, str]:
@@ -48,23 +74,6 @@ def _causes(findings: Iterable[Finding]) -> dict[Place, str]:
         for (op, mode, _), feature in product(places(finding), finding.causes or (PLAIN,)):
             worst.setdefault((op, mode, feature), finding.kind)
     return worst
-
-
-def _legend() -> Markup:
-    kinds = {
-        **{name: (kind.symbol, kind.one) for name, kind in KIND_WORDS.items()},
-        "masked": ("○", "every case failed, by the cause in another column"),
-        "never": ("·", "never tried"),
-    }
-    items = (
-        element("li", element("span", symbol, class_=f"swatch {name}", aria_hidden="true"), f" {words}")
-        for name, (symbol, words) in kinds.items()
-    )
-    said = (
-        "Findings stand where they have their causes, and lead there; a case that fails by one cause says nothing of "
-        "its other features. Elsewhere the number of cases that passed."
-    )
-    return joined(element("p", said), element("ul", *items, class_="legend"))
 
 
 def columns_of(run: Run) -> dict[str, str]:
@@ -80,60 +89,30 @@ def columns_of(run: Run) -> dict[str, str]:
     return {**features, **dict.fromkeys(needed, "an attribute that is not at its default, or a kind of invalid box")}
 
 
-def _head(columns: Mapping[str, str]) -> Markup:
-    turned = {"scope": "col", "class_": "turned"}
-    features = (element("th", element("span", name), **turned, title=said) for name, said in columns.items())
-    corner = (element("th", name, scope="col", class_=name) for name in ("operator", "mode"))
-    return element("thead", element("tr", *corner, *features))
-
-
-def _operator(run: Run, causes: Mapping[Place, str], op: str, columns: Collection[str]) -> Markup:
-    name = element("th", _breakable(op), scope="rowgroup", rowspan=len(MODES), class_="operator")
-    rows = (
-        element(
-            "tr",
-            name if mode == MODES[0] else "",
-            element("th", {"second": "2nd"}.get(mode, MODE_WORDS[mode]), scope="row", class_="mode"),
-            *_row(run, causes, op, mode, columns),
-        )
-        for mode in MODES
-    )
-    return element("tbody", *rows)
-
-
-def _row(run: Run, causes: Mapping[Place, str], op: str, mode: str, columns: Collection[str]) -> list[Markup]:
+def _row(run: Run, causes: Mapping[Place, str], op: str, mode: str, columns: Collection[str]) -> list[OverviewCell]:
     """A cell for each feature; one for all where the target has no such mode, or no case of it was made."""
     met = {kind for tried, its_mode, _, kind in run.tally.grid if (tried, its_mode) == (op, mode)}
     if met - {"not_offered"}:
         return [_cell(run, causes, (op, mode, feature)) for feature in columns]
     if met or (op, mode) in run.lacking:
-        return [element("td", f"– the target has no {_named(mode)} of it", colspan=len(columns), class_="not_offered")]
-    return [element("td", f"· no case of its {_named(mode)} was tried", colspan=len(columns), class_="never")]
+        return [OverviewCell("not_offered", f"– the target has no {_named(mode)} of it", span=len(columns))]
+    return [OverviewCell("never", f"· no case of its {_named(mode)} was tried", span=len(columns))]
 
 
 def _named(mode: str) -> str:
     return "second derivative" if mode == "second" else MODE_WORDS[mode]
 
 
-def _breakable(name: str) -> Markup:
-    """A name that may be broken after each underscore."""
-    return Markup(f"_{element('wbr')}".join(map(joined, name.split("_"))))
-
-
-def _cell(run: Run, causes: Mapping[Place, str], place: Place) -> Markup:
+def _cell(run: Run, causes: Mapping[Place, str], place: Place) -> OverviewCell:
     op, mode, feature = place
     counts = Counter({kind: run.tally.grid[*place, kind] for kind in KINDS})
     kind = causes.get(place) or shown(counts)
     told = ", ".join(kind_words(k).counted(counts[k]) for k in KINDS if counts[k]) or "never tried"
     where = f"{op}, {MODE_WORDS[mode]}, {feature}"
     if kind in ("never", "masked"):
-        return element("td", "·" if kind == "never" else "○", class_=kind, title=f"{where}: {told}")
+        return OverviewCell(kind, LEGEND[kind][0], where, told)
     text = f"{kind_words(kind).symbol}{short(counts[kind] or run.tally.modes[op, mode, kind])}"
-    if place not in causes:
-        return element("td", text, class_=kind, title=f"{where}: {told}")
-    data = {"data_op": op, "data_mode": mode, "data_feature": feature}
-    link = element("a", text, href="#findings", title=told, aria_label=f"{where}: {told}", **data)
-    return element("td", link, class_=kind)
+    return OverviewCell(kind, text, where, told, feature if place in causes else "")
 
 
 def shown(counts: Counter[str]) -> str:

@@ -9,9 +9,10 @@ from itertools import islice, product
 from math import frexp, isfinite, prod
 from typing import Any, TypeAlias
 
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from gradspec.conformance.report.markup import Markup, element
+from gradspec.conformance.report.templates import FOLDER, render
 from gradspec.spec.tensor import Index
 
 Margins: TypeAlias = tuple[tuple[int, int], ...]
@@ -135,47 +136,33 @@ def drawn(plane: MarkedPlane) -> list[Markup]:
 
 def _grid(plane: MarkedPlane, outer: Index, rows: range | None, columns: range) -> Markup:
     lines: Sequence[int | None] = [None] if rows is None else rows
-    width, height = LEFT + WIDTH * len(columns) + 3, TOP + HEIGHT * len(lines) + 3
     title = f"{plane.title}, slice {list(outer)}" if outer else plane.title
-    place = {(y, x): (*outer, *(() if y is None else (y,)), x) for y in lines for x in columns}
-    at = {(y, x): (LEFT + WIDTH * i, TOP + HEIGHT * j) for j, y in enumerate(lines) for i, x in enumerate(columns)}
-    cells = [_cell(plane, place[key], *corner) for key, corner in at.items()]
-    labels = [_index(LEFT + WIDTH * (i + 0.5), TOP - 8, x) for i, x in enumerate(columns)]
-    labels += [_index(LEFT - 11, TOP + HEIGHT * (j + 0.5), y) for j, y in enumerate(lines) if y is not None]
-    picture = element(
-        "svg",
-        element("title", title),
-        element("desc", described(plane, set(place.values()))),
-        element("text", title, x=0, y=10, class_="heading"),
-        *labels,
-        *cells,
-        width=max(width, int(7.6 * len(title))),
-        height=height,
-        role="img",
-        class_="plane",
+    at = {
+        (*outer, *(() if y is None else (y,)), x): (LEFT + WIDTH * i, TOP + HEIGHT * j)
+        for j, y in enumerate(lines)
+        for i, x in enumerate(columns)
+    }
+    labels = [(LEFT + WIDTH * (i + 0.5), TOP - 8.0, x) for i, x in enumerate(columns)]
+    labels += [(LEFT - 11.0, TOP + HEIGHT * (j + 0.5), y) for j, y in enumerate(lines) if y is not None]
+    return render(
+        f"{FOLDER}/plane.html",
+        title=title,
+        description=described(plane, set(at)),
+        width=max(LEFT + WIDTH * len(columns) + 3, int(7.6 * len(title))),
+        height=TOP + HEIGHT * len(lines) + 3,
+        wide=len(columns) > 5,
+        labels=labels,
+        cells=[_cell(plane, place, *corner) for place, corner in at.items()],
+        WIDTH=WIDTH,
+        HEIGHT=HEIGHT,
     )
-    return element("div", picture, tabindex="0" if len(columns) > 5 else None)
 
 
-def _index(x: float, y: float, number: int) -> Markup:
-    return element("text", str(number), x=f"{x:g}", y=f"{y:g}", class_="index", aria_hidden="true")
-
-
-def _cell(plane: MarkedPlane, place: Index, x: int, y: int) -> Markup:
-    marks = plane.marks.get(place, frozenset())
-    text = plane.text(place)
+def _cell(plane: MarkedPlane, place: Index, x: int, y: int) -> dict[str, Any]:
+    marks, text = plane.marks.get(place, frozenset()), plane.text(place)
+    classes = ["cell", *([] if plane.is_real(place) else ["padding"]), *sorted(marks)]
     signs = [(name, sign) for name, sign in SIGNS.items() if name in marks]
-    return element(
-        "g",
-        *([element("title", text)] if text != short(text) else []),
-        element("rect", x=x + 1.5, y=y + 1.5, width=WIDTH - 3, height=HEIGHT - 3, rx=3),
-        element("text", short(text), x=x + WIDTH / 2, y=y + HEIGHT / 2 + (3 if signs else 0)),
-        *(
-            element("text", sign, x=x + WIDTH - 9 - 11 * i, y=y + 8, class_=f"sign {name}")
-            for i, (name, sign) in enumerate(signs)
-        ),
-        class_=" ".join(["cell", *([] if plane.is_real(place) else ["padding"]), *sorted(marks)]),
-    )
+    return {"x": x, "y": y, "text": text, "short": short(text), "signs": signs, "classes": classes}
 
 
 def described(plane: MarkedPlane, shown: set[Index]) -> str:
