@@ -234,23 +234,19 @@ def _grouped(attrs: Convolution, x: Var, lead: int) -> Var:
     return reshape(x, (*x.shape[:lead], attrs.groups, x.shape[lead] // attrs.groups, prod(x.shape[lead + 1 :])))
 
 
-def _matrices(attrs: Convolution, w: Var) -> Var:
-    return _grouped(attrs, w, 0)
-
-
 def _plus_bias(attrs: Convolution, y: Var, bias: Sequence[Var]) -> tuple[Var]:
     return (y + _spread_bias(attrs, bias[0], y),) if bias else (y,)
 
 
 def _decompose_read(attrs: Convolution, x: Var, w: Var, *bias: Var) -> tuple[Var]:
     lead = x.ndim - attrs.rank - 1
-    product = matmul(_matrices(attrs, w), _grouped(attrs, columns(attrs, x), lead))
+    product = matmul(_grouped(attrs, w, 0), _grouped(attrs, columns(attrs, x), lead))
     return _plus_bias(attrs, reshape(product, (*x.shape[:lead], w.shape[0], *attrs.outputs)), bias)
 
 
 def _decompose_write(attrs: Convolution, g: Var, w: Var, *bias: Var) -> tuple[Var]:
     lead = g.ndim - attrs.rank - 1
-    product = matmul(turned(_matrices(attrs, w)), _grouped(attrs, g, lead))
+    product = matmul(turned(_grouped(attrs, w, 0)), _grouped(attrs, g, lead))
     rows = attrs.groups * w.shape[1] * prod(attrs.kernel)
     return _plus_bias(attrs, add_columns(attrs, reshape(product, (*g.shape[:lead], rows, prod(attrs.outputs)))), bias)
 
@@ -266,10 +262,7 @@ def _decompose_compare(attrs: Convolution, x: Var, g: Var) -> tuple[Var]:
     return (reshape(product, (g.shape[lead], x.shape[lead] // attrs.groups, *attrs.kernel)),)
 
 
-DECOMPOSITIONS = {"conv": _decompose_read, "conv_transpose": _decompose_write}
-
-
-def _biased(name: str) -> Op:
+def _biased(name: str, decompose: Callable[..., tuple[Var]]) -> Op:
     return Op(
         name,
         Convolution,
@@ -282,12 +275,12 @@ def _biased(name: str) -> Op:
         crop=_crop if name == "conv" else None,
         jvp=biased_jvp(lambda: BY_NAME[name], _spread_bias),
         transpose=_transpose(name),
-        decompose=DECOMPOSITIONS[name],
+        decompose=decompose,
     )
 
 
-READ = _biased("conv")
-WRITE = _biased("conv_transpose")
+READ = _biased("conv", _decompose_read)
+WRITE = _biased("conv_transpose", _decompose_write)
 COMPARE = Op(
     "conv_compare",
     Convolution,

@@ -27,7 +27,7 @@ def conv(e: Emitter, attrs: Convolution, x: OnnxValue, w: OnnxValue, *bias: Onnx
     if not attrs.rank or not w.shape[1]:
         return None
     y = _convolve(e, attrs, x, w, bias) if x.is_float else _convolve_integers(e, attrs, (x, w), bias)
-    return y and e.reshape(y, (*x.shape[: x.ndim - attrs.rank - 1], *y.shape[1:]))
+    return None if y is None else e.reshape(y, (*x.shape[: x.ndim - attrs.rank - 1], *y.shape[1:]))
 
 
 def _convolve_integers(

@@ -1,4 +1,4 @@
-"""Poolings where ONNX has the windows."""
+"""Poolings where ONNX has the windows, or the largest of cells that are gathered will do."""
 
 from __future__ import annotations
 
