@@ -523,6 +523,8 @@ def written_out(out, a, n):
             out[i] += weight * sign * place
         for j in unrolled(3):
             out[i] += (7, 11, 13)[j]
+        for j in range(a[i]):
+            out[i] += j
         rows = tuple(tuple(a[i] * j + k for k in range(2)) for j in range(3))
         out[i] += rows[2][1] * 1000 + sum_of(rows[1])
 

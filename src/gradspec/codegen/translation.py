@@ -293,6 +293,8 @@ class _Translation:
         if is_known or name in self.fixed:
             self.names[name] = _mapped(self._number, value)
             return
+        if name in self.names:
+            raise Refusal(f"{name} is known when the kernel is built, and cannot change")
         if name not in self.slots:
             self.slots[name] = _mapped(
                 lambda leaf: self._slot(self.write.typed(leaf).type, name) if _is_number(leaf) else leaf, value
@@ -437,7 +439,7 @@ class _Translation:
             self._unrolled_loop(node)
 
     def _unrolled_loop(self, node: ast.For) -> None:
-        """Once for each item of what is known."""
+        """Once for each item of what is known. The names of the items end with the loop."""
         items = self._value(node.iter)
         if not isinstance(items, Iterable):
             raise Refusal("loops are over range, lanes or lanes_once, or over something known")
@@ -446,7 +448,9 @@ class _Translation:
             if not self.builder.block.is_terminated:
                 self._bind(node.target, item)
                 self._block(node.body)
-        self.names = {**self.names, **outside}
+        for name in (part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)):
+            self.names.pop(name, None)
+        self.names |= outside
 
     def _bind(self, target: ast.expr, item: Any) -> None:
         """Names for what is known, or for a tuple of it."""
