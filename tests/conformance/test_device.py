@@ -567,7 +567,7 @@ def test_programs_are_run_under_the_sanitizer_and_quote_it(monkeypatch, tmp_path
     with pytest.raises(ValueError, match="sanitize is for kernels on a GPU, and device is 'cpu'"):
         sanitize.require_sanitizer("cpu")
     told = Finding.of(Verdict("defect", "guard"), "max_pool", "value", reproducer="print(1)", case={"a": 1})
-    quoted, other = sanitize.sanitized([told, replace(told, kind="convention")], (), 60.0)
+    quoted, other = sanitize.sanitize_findings([told, replace(told, kind="convention")], (), 60.0)
     assert quoted.reproducer.splitlines() == [
         "print(1)",
         "# compute-sanitizer memcheck: Invalid __global__ write of size 4 bytes",

@@ -34,7 +34,7 @@ def cases():
     def made(right, op):
         target = UserKernels(right)
         stream = Stream(0, Selection(ops=(op,), modes=("value",), ranks=target.ranks), target.refusal)
-        found = [case for number in range(60) for case in stream.batch(number)][:CASES]
+        found = [case for number in range(100) for case in stream.batch(number)][:CASES]
         return [case for case in found if not COSTLY & case.features]
 
     pools = type("Pools", (kernels.PoolKernels,), {"conv2d": None})
