@@ -1,5 +1,6 @@
 """Programs for readers: the page "From scratch", block by block, and the scripts in ``examples``."""
 
+import ast
 import importlib.util
 import re
 from contextlib import redirect_stdout
@@ -110,6 +111,34 @@ def test_a_wrong_quotation_is_found_out(right, wrong):
     assert right in GUIDE
     changed = quotations(GUIDE.replace(right, wrong))
     assert any(passage not in file.read_text(encoding="utf-8") for file, passage in changed)
+
+
+PLACED = re.compile(r"`([A-Za-z_][\w.]*)`\s+(?:in|of)\s+`(src/gradspec/[\w/]+\.py)`")
+
+
+def definitions(file: Path) -> set[str]:
+    """What a file defines: functions, classes and their methods, and names that are assigned."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def misplaced(page: str) -> list[tuple[str, str]]:
+    """Names that a page puts into a file which does not define them."""
+    pairs = PLACED.findall(page)
+    return [(name, file) for name, file in pairs if name.rpartition(".")[2] not in definitions(ROOT / file)]
+
+
+def test_the_guide_finds_everything_where_it_is():
+    files = set(re.findall(r"`(src/gradspec/[\w/.]+)`", GUIDE))
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    assert len(PLACED.findall(GUIDE)) > 30
+    assert misplaced(GUIDE) == []
+    assert misplaced("`reduce_axis` in `src/gradspec/cli.py`") == [("reduce_axis", "src/gradspec/cli.py")]
 
 
 # --- the scripts ------------------------------------------------------------------------------------------------------
