@@ -609,12 +609,12 @@ MAX_PATHS = [
             ((3, 3), 2, 1),
             ((3, 3), (1, 2), ((2, 0), (0, 2))),
             ((2, 2), 2, 0),
-            ((2, 2), 3, 0),
             ((1, 1), 2, 0),
             ((4, 4), (3, 1), 2),
             ((2, 7), (2, 3), ((1, 0), (3, 2))),
         )
     ),
+    Path("neighbours, scattered", largest((2, 2), 3), (2, 11, 9, 10), lambda b: not gathers(b), PULL, **LAST),
     *(
         Path(f"runs, {k} by {s}", largest((k, k), s, pads), (2, c, *cells), pulls_runs, PULL, **ALL_LAST)
         for k, s, pads, c, cells in (

@@ -432,5 +432,5 @@ def test_reproducers_of_modules_show_their_failures_in_small_formats(
 ) -> None:
     monkeypatch.setattr(verify, "A_FINDING", 600.0)  # however busy the machine
     run = check(Unbiased, spec=Biased, inputs="f32[7,6]", cases=12, seed=0, dtypes=[dtype], modes=[mode], isolate=False)
-    (shown,) = verify.verified(run.findings[:1], verify.in_new_processes(sys.path), "a new process", 600)
+    (shown,) = verify.verify_findings(run.findings[:1], verify.in_new_processes(sys.path), "a new process", 600)
     assert shown.reproduced, shown.verification

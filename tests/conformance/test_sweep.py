@@ -34,10 +34,11 @@ def array(op, seed=0):
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("op", SWEPT)
 def test_any_three_levels_meet(op):
-    rows = array(op)
-    for three in combinations(rows.factors, 3):
-        wanted = prod(len(rows.factors[name]) for name in three)
-        assert len({tuple(rows.row(i)[name] for name in three) for i in range(1_500)}) == wanted
+    levels = array(op)
+    rows = [levels.row(i) for i in range(1_500)]
+    for three in combinations(levels.factors, 3):
+        wanted = prod(len(levels.factors[name]) for name in three)
+        assert len({tuple(row[name] for name in three) for row in rows}) == wanted
 
 
 @pytest.mark.parametrize("op", SWEPT)

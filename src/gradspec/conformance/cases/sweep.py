@@ -254,7 +254,8 @@ def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
 
     Only the last two are padded beyond half a window.
     """
-    rank, planar, found = row["rank"], row["kernel"] == 4 or rng.random() < 0.3, []
+    rank, found = row["rank"], []
+    planar = (rank == 4 and row["kernel"] != 2) or rng.random() < 0.3
     for i in range(rank):
         last, k = i == rank - 1, row["kernel"]
         if i < rank - 2 and planar:
