@@ -115,6 +115,7 @@ def test_links_of_the_reference_lead_to_entries():
     assert len({*shown}) == len(shown)
 
 
+@pytest.mark.exhaustive
 def test_names_of_fixed_rank_are_in_the_entry_of_their_operator():
     notes = {path: note for page in reference_pages.pages() for path, note in reference_pages.notes(page).items()}
     assert "`max_pool2d`{ #max_pool2d }" in notes["gradspec.ops.pool.max_pool"]

@@ -13,7 +13,7 @@ from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.problem import FLOATS, SELECTIONS
 from gradspec.conformance.targets.native.target import NativeTarget, other_kernels
 
-BATCHES, PARTS = 90, 3
+BATCHES, PARTS = 66, 3
 """Of an operator; a part of them is one test."""
 
 

@@ -46,6 +46,7 @@ def doing(something):
     return max_pool1d
 
 
+@pytest.mark.exhaustive
 @pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("something", "got"),
