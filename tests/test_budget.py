@@ -6,10 +6,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-UNTYPED = 0.134
+UNTYPED = 0.129
 """The share of parameters and results, outside the sources of kernels, that are ``Any``, or contain it, or are bare."""
 
-LINES = 94_200
+LINES = 93_900
 """The lines of all ``*.py`` in ``src``."""
 
 RAISING = "lower it by {advice}; to raise the limit in tests/test_budget.py, say why in a line of CHANGELOG.md"

@@ -14,6 +14,7 @@ import reference_pages
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_the_figures_are_those_that_are_drawn_now():
     """If not: ``python tools/figures.py``."""
     assert [file.name for file, text in figures.figures().items() if file.read_text() != text] == []

@@ -179,6 +179,7 @@ def run_with(*names, mode="forward", progress=lambda doing, share: None):
     return measure("pool", [problem("P11", "max", mode)], [double(name) for name in names], BRIEF, progress)
 
 
+@pytest.mark.exhaustive
 def test_every_kind_of_failure_is_reported_and_none_is_fatal():
     run = run_with("Wrong", "Misshapen", "Refusing", "Raising", "Dying", "Unstartable")
     (result,) = run.results

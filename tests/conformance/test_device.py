@@ -253,6 +253,7 @@ def _first_cases(target, most):
 # --- a device that is in use cannot be used by copies --------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("target", ["conformance.fake_device:Right", "torch"])
@@ -589,6 +590,7 @@ def test_programs_put_arrays_on_the_device():
 PAGE = Path(__file__).parents[2] / "docs" / "check_your_kernel.md"
 
 
+@pytest.mark.exhaustive
 def test_the_program_of_the_page_about_triton_shows_its_mistake(tmp_path):
     """In the interpreter; and the kernel is right when the mistake is mended."""
     pytest.importorskip("triton")

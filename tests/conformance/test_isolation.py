@@ -109,6 +109,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(user, "MOST_HANGS", 0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("threads", "error", "words"),

@@ -160,6 +160,7 @@ def test_a_wrong_module_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {verdict.kind for verdict in judge_call(target_named("to_torch"), call)} == {"defect"}
 
 
+@pytest.mark.exhaustive
 def test_a_module_is_shown_by_a_program() -> None:
     problem = Problem("max_pool", 1, ((1, 3),), {"kernel_size": (2,), "stride": (1,)})
     call = Call(problem, "vjp", (np.float32([[1, 3, 2]]),), cotangent=np.float32([[1, 2]]))
