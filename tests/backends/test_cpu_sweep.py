@@ -13,8 +13,8 @@ from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.problem import FLOATS, SELECTIONS
 from gradspec.conformance.targets.native.target import NativeTarget, other_kernels
 
-BATCHES, PARTS = 66, 3
-"""Of an operator; a part of them is one test."""
+BATCHES, PARTS = 90, 4
+"""Of an operator; a part of them is one test. The last part waits for the exhaustive run."""
 
 
 @cache
@@ -32,7 +32,7 @@ def cases(op, part):
 
 
 @pytest.mark.rows(len(SWEPT) * PARTS)
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [*range(PARTS - 1), pytest.param(PARTS - 1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("op", SWEPT)
 def test_every_way_to_a_kernel_is_right(op, part):
     target = NativeTarget()

@@ -10,7 +10,7 @@ from gradspec.conformance.cases.combinations import RankedOperator, values_of
 from gradspec.conformance.cases.cover import values_of_case
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.stream import SWEEP_EVERY, Stream
-from gradspec.conformance.cases.sweep import SWEPT, CoveringArray, factors_of, problem_of
+from gradspec.conformance.cases.sweep import COMMON, SWEPT, CoveringArray, factors_of, near_common, problem_of
 from gradspec.conformance.checks import examine
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.domain import KernelDomain
@@ -65,6 +65,19 @@ def test_any_three_features_meet_within_a_few_thousand_cases(op):
     assert total > 2_500
     assert met == total
     assert stream.space.count_triples(map(values_of_case, cases[:100]))[0] < 0.8 * total
+
+
+def test_two_of_three_rows_are_one_change_away_from_common_windows():
+    rows, near = array("max_pool"), near_common(("jvp", "value", "vjp"))
+    turns = [rows.row(i) for i in range(len(near) * 3 // 2) if i % 3 < 2]
+    common = {name: [windows.get(name) for windows in COMMON] for name in COMMON[0]}
+    plain = {"elsewhere": "same", "dilation": "none", "rest": "none"}
+    for row in turns:
+        windows = [sum(row[name] != levels[i] for name, levels in common.items()) for i in range(len(COMMON))]
+        others = sum(row[name] != level for name, level in plain.items())
+        assert min(windows) + others + (row["layout"] not in ("contiguous", "channels_last")) <= 1
+    names = [*common, *plain, "layout", "mode"]
+    assert {tuple(row[name] for name in names) for row in turns} == {tuple(row[name] for name in names) for row in near}
 
 
 def test_what_was_missed_comes_early():

@@ -70,15 +70,15 @@ class TriedLayer:
         if self.op == "max_unpool" or self.channels % self.groups or self.out_channels % self.groups:
             return None
         lead, is_conv = () if self.batch is None else (self.batch,), self.op in CONVOLUTIONS
-        given: dict[str, Any] = {"output_size": self.kernel_size} if self.op.startswith("adaptive") else {}
+        attributes: dict[str, Any] = {"output_size": self.kernel_size} if self.op.startswith("adaptive") else {}
         if self.op in SLIDING:
-            given = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-            given |= {"groups": self.groups} if is_conv else {"kernel_size": self.kernel_size}
+            attributes = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+            attributes |= {"groups": self.groups} if is_conv else {"kernel_size": self.kernel_size}
         outer = lead if is_conv or self.op in COLUMNS else (*lead, self.channels)
         channels, outputs = self.channels // self.groups, self.out_channels // self.groups
         counts = (outer, self.groups, channels, outputs)
         with suppress(ShapeError, ValueError):
-            return Parts(self.op, self.dtype, *counts, self.sizes, self.kernel_size, False, given).problem()
+            return Parts(self.op, self.dtype, *counts, self.sizes, self.kernel_size, False, attributes).problem()
         return None
 
 

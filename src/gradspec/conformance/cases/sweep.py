@@ -146,7 +146,7 @@ class CoveringArray:
         self._triples = np.asarray(list(combinations(range(len(factors)), 3)))
         self._met = np.zeros((int(self._counts.sum()),) * 3, np.bool_)
         self._rows: list[NDArray[np.int64]] = []
-        self._changed: list[Row] = []
+        self._near_common: list[Row] = []
 
     def row(self, number: int) -> Row:
         while len(self._rows) <= number:
@@ -158,31 +158,37 @@ class CoveringArray:
         """Two rows near common ones, then the one of some random rows in which most triples are new."""
         rows = self.rng.integers(0, self._counts, (CANDIDATES, len(self._counts)))
         if len(self._rows) % 3 < 2:
-            rows = self._near_common(rows[0])[None]
+            rows = self._make_near_common(rows[0])[None]
         a, b, c = np.moveaxis((rows + self._starts)[:, self._triples], -1, 0)
         best = int(np.argmin(self._met[a, b, c].sum(axis=1)))
         self._met[a[best], b[best], c[best]] = True
         return np.asarray(rows[best])
 
-    def _near_common(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A random row made common but for one change; all of those come in random order before any comes again."""
-        if not self._changed:
-            bases = product(COMMON, ("contiguous", "channels_last"), self.factors["mode"], CHANGES)
-            plain = {"elsewhere": "same", "dilation": "none", "rest": "none"}
-            rows = [
-                {**plain, **windows, "layout": at, "mode": mode, name: to} for windows, at, mode, (name, to) in bases
-            ]
-            distinct = [row for i, row in enumerate(rows) if row not in rows[:i]]
-            self._changed = [distinct[i] for i in self.rng.permutation(len(distinct))]
-        meant = self._changed.pop()
+    def _make_near_common(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A random row made near a common one; all of those come in random order before any comes again."""
+        if not self._near_common:
+            rows = near_common(self.factors["mode"])
+            self._near_common = [rows[i] for i in self.rng.permutation(len(rows))]
+        near = self._near_common.pop()
         for i, (name, levels) in enumerate(self.factors.items()):
-            if meant.get(name) in levels:
-                row[i] = levels.index(meant[name])
+            if near.get(name) in levels:
+                row[i] = levels.index(near[name])
             elif name in LARGE:
                 row[i] = self.rng.integers(LARGE[name], len(levels))
             elif self.rng.random() < USUAL.get(name, 0):
                 row[i] = 0
         return row
+
+
+def near_common(modes: Sequence[str]) -> list[Row]:
+    """Common windows in every mode, in both common layouts, with at most one thing changed; each once."""
+    rows = list[Row]()
+    for windows, layout, mode, (name, level) in product(COMMON, ("contiguous", "channels_last"), modes, CHANGES):
+        row = {"elsewhere": "same", "dilation": "none", "rest": "none", **windows, "layout": layout, "mode": mode}
+        row[name] = level
+        if row not in rows:
+            rows.append(row)
+    return rows
 
 
 def turns(swept: Mapping[str, Any]) -> list[str]:
@@ -229,24 +235,24 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     kernel = tuple(axis.kernel for axis in axes)
     axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead)), rng)
     sizes = tuple(axis.size for axis in axes)
-    given: Row = {"output_size": sizes} if op == "fold" else {}
-    given |= {} if op in CONVOLUTIONS else {"kernel_size": kernel}
-    given |= {
+    attributes: Row = {"output_size": sizes} if op == "fold" else {}
+    attributes |= {} if op in CONVOLUTIONS else {"kernel_size": kernel}
+    attributes |= {
         "stride": tuple(axis.stride for axis in axes),
         "padding": tuple((axis.lo, axis.hi) for axis in axes),
         "dilation": tuple(axis.dilation for axis in axes),
     }
     if op in COLUMNS:
-        return Parts(op, "f32", tuple(before), 1, channels, 1, sizes, (), False, given).problem()
+        return Parts(op, "f32", tuple(before), 1, channels, 1, sizes, (), False, attributes).problem()
     if op in SLIDING_POOLS:
-        given |= {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
-        given |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
-        return Problem(op, rank, ((*lead, *sizes),), given | OPTIONS[row["option"]])
-    given["groups"] = groups
+        attributes |= {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
+        attributes |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
+        return Problem(op, rank, ((*lead, *sizes),), attributes | OPTIONS[row["option"]])
+    attributes["groups"] = groups
     if op == "conv_transpose":  # it writes what a convolution of these windows reads
-        given["output_padding"] = tuple(axis.extra for axis in axes)
+        attributes["output_padding"] = tuple(axis.extra for axis in axes)
         sizes = tuple(axis.outputs for axis in axes)
-    return Parts(op, "f32", lead, groups, inner, outer, sizes, kernel, row["bias"], given).problem()
+    return Parts(op, "f32", lead, groups, inner, outer, sizes, kernel, row["bias"], attributes).problem()
 
 
 def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:

@@ -61,9 +61,9 @@ class TargetStream:
         cases = self._offering[place].batch(turn)
         if self.data_sets == 1:
             return [replace(case, batch=number) for case in cases]
-        own = len(cases) if number < self.geometries else 0
+        unchanged = len(cases) if number < self.geometries else 0
         return [
-            replace(case, batch=number, index=i, seed=case.seed if i < own else seed_of(self.seed, number, i, 1))
+            replace(case, batch=number, index=i, seed=case.seed if i < unchanged else seed_of(self.seed, number, i, 1))
             for i, case in enumerate(cases * self.data_sets)
         ]
 
