@@ -4,7 +4,8 @@
     python tests/conformance/mutants.py last_tie …   some of them
 
 Every mutant is a copy of the package in which one stretch of source is replaced. The default run is made on it, with
-its default time of 60 seconds, and ends at the first defect. Each run has two processor cores of its own. Triton's
+its default time of 60 seconds, and ends at the first defect. Each run has two processor cores of its own, and the
+user's stored kernels, of which the mutant compiles those anew that it changes. Triton's
 interpreter is slow, so a mutant of the Triton kernels is judged by a few cases that it can change. The same cases must
 find nothing in the kernels as they are.
 """
@@ -24,6 +25,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
+
+from gradspec.codegen.cache import cache_directory
 
 TESTS = Path(__file__).parents[1]
 SOURCE = TESTS.parent / "src"
@@ -550,6 +553,8 @@ def tried(mutant: Mutant | None, cores: Collection[int] = (), *options: str) -> 
             options = ("--fail-fast", *mutant.options, *options)
             if "kernels" in mutant.file or mutant.file == FORMATS:  # nobody else has a use for its machine code
                 environment["GRADSPEC_CACHE_DIR"] = str(Path(folder) / "cache")
+                if (kernels := cache_directory()) is not None and kernels.is_dir():
+                    shutil.copytree(kernels, Path(folder) / "cache", ignore=shutil.ignore_patterns("*.tmp"))
         result = Path(folder) / "run.json"
         options = ("--seed", "0", "--json", str(result), *options)
         start = perf_counter()

@@ -71,7 +71,7 @@ def test_two_of_three_rows_are_one_change_away_from_common_windows():
     rows, near = array("max_pool"), near_common(("jvp", "value", "vjp"))
     turns = [rows.row(i) for i in range(len(near) * 3 // 2) if i % 3 < 2]
     common = {name: [windows.get(name) for windows in COMMON] for name in COMMON[0]}
-    plain = {"elsewhere": "same", "dilation": "none", "rest": "none"}
+    plain = {"strided": "all", "dilation": "none", "rest": "none"}
     for row in turns:
         windows = [sum(row[name] != levels[i] for name, levels in common.items()) for i in range(len(COMMON))]
         others = sum(row[name] != level for name, level in plain.items())

@@ -117,7 +117,7 @@ Drawn: TypeAlias = "tuple[tuple[Shape, ...], dict[str, Any], int, int] | None"
 
 def _windows(op: str, rank: int, rng: np.random.Generator, lead: Shape) -> Drawn:
     kernel = _each(rng, rank, 1, 4 if rank < 3 else 3)
-    stride, dilation = _each(rng, rank, 1, 3), _each(rng, rank, 1, 3) if rng.random() < 0.5 else (1,) * rank
+    stride, dilation = _each(rng, rank, 1, 4), _each(rng, rank, 1, 3) if rng.random() < 0.5 else (1,) * rank
     sizes = tuple(int(n) for n in rng.integers(1, 14 if rank < 3 else 7, rank))
     if rng.random() < 0.7:  # beyond one vector, and one tile
         sizes = (*sizes[:-1], int(rng.integers(1, 90 if rank < 3 else 30)))

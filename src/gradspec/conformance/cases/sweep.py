@@ -3,8 +3,9 @@
 Kernels have fast paths for some geometries, and mistakes where the condition of a path leaves one out: that takes three
 or four things at once, and a size beyond the first tile. So everything that decides which path is taken is a factor of
 a few levels, and a row has one level of each. Most paths are written for the windows of common networks, so of three
-rows two are one of those (``COMMON``) with one thing changed. Numbers are small integers, whose sums are exact, and a
-case is one call that is judged once. It takes a tenth of the time that others take, so there are many.
+rows two are one of those (``COMMON``) with one thing changed. Numbers are small integers, whose sums are exact but in
+smooth maxima, and a case is one call that is judged once. It takes a tenth of the time that others take, so there are
+many.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ CASES, FIRST, FIRST_CASES = 3, 16, 72
 """Of a batch. Where operators are many and each has its turn seldom, the first batches of each are long."""
 CANDIDATES = 24
 """Rows of which the one is taken that brings most together."""
-MOST_LEAVES = 1 << 15
-"""Of a case; a row that would have more has fewer windows along all axes but the last."""
+MOST_LEAVES, SMOOTH_LEAVES = 1 << 15, 1 << 9
+"""Of a case; a row that would have more has fewer windows along all axes but the last. Exponentials take long to
+enclose."""
 
 STRIDES = {"unit": 1, "two": 2, "three": 3, "kernel": 0}
-"""Strides, of which 0 is the kernel."""
+"""Strides of all axes, of the last or of the others; 0 is the kernel."""
 DILATIONS = ("none", "all", "last", "others", "stride", "multiple")
 """Which axes are dilated, by 2; or all, by the stride of each axis or twice that."""
 COMMON: tuple[Row, ...] = (
@@ -61,7 +63,7 @@ CHANGES: tuple[tuple[str, Any], ...] = (
     *(("stride", level) for level in ("unit", "two", "kernel")),
     *(("rest", level) for level in ("last", "others", "any")),
     *(("layout", level) for level in ("cropped", "non_contiguous")),
-    ("elsewhere", "unit"),
+    *(("strided", level) for level in ("last", "others")),
 )
 """What is changed of them, one thing at a time."""
 USUAL = {"rank": 0.5, "dtype": 0.85, "option": 0.85}
@@ -85,10 +87,11 @@ OPTIONS: dict[str, Row] = {
     "divisor_override": {"divisor_override": 3},
     "all_ties": {"ties": "all"},
     "split_ties": {"ties": "split"},
+    "ignored_padding": {"padding_mode": "ignore"},
 }
 """Attributes of poolings beside their windows."""
-SWEPT = tuple(op for op in INPUTS if op not in ("smooth_max_pool", "max_unpool"))
-"""Operators whose sums of small integers are exact; smooth maxima are not, and unpooling has no windows."""
+SWEPT = tuple(op for op in INPUTS if op != "max_unpool")
+"""All operators of windows; unpooling has none."""
 
 
 def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[Any, ...]]:
@@ -107,7 +110,7 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
         factors |= {
             "kernel": (3, 2, 4, "mixed", "wide"),
             "stride": tuple(STRIDES),
-            "elsewhere": ("same", "unit"),
+            "strided": ("all", "last", "others"),
             "dilation": DILATIONS,
             "padding": ("none", "half", "sided", "beyond"),
             "rest": ("none", "any", "last", "others"),
@@ -117,6 +120,7 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
     fits = {"plain"} | ({"all_ties", "split_ties"} if op in SELECTIONS else set())
     fits |= {"ceil_mode"} if op in SLIDING_POOLS else set()
     fits |= {"count_exclude_pad", "divisor_override"} if op == "avg_pool" else set()
+    fits |= {"ignored_padding"} if op == "smooth_max_pool" else set()
     options = tuple(name for name in OPTIONS if name in fits)
     return factors | {"option": options, "lead": ((), (1,), (2, 3), (19,), (64,))}
 
@@ -184,7 +188,7 @@ def near_common(modes: Sequence[str]) -> list[Row]:
     """Common windows in every mode, in both common layouts, with at most one thing changed; each once."""
     rows = list[Row]()
     for windows, layout, mode, (name, level) in product(COMMON, ("contiguous", "channels_last"), modes, CHANGES):
-        row = {"elsewhere": "same", "dilation": "none", "rest": "none", **windows, "layout": layout, "mode": mode}
+        row = {"strided": "all", "dilation": "none", "rest": "none", **windows, "layout": layout, "mode": mode}
         row[name] = level
         if row not in rows:
             rows.append(row)
@@ -192,12 +196,14 @@ def near_common(modes: Sequence[str]) -> list[Row]:
 
 
 def turns(swept: Mapping[str, Any]) -> list[str]:
-    """The order in which operators are swept: those with most paths come four times.
+    """The order in which operators are swept: those with most paths come four times, and the others between them.
 
     >>> turns({"fold": (), "conv": ()})
-    ['conv', 'conv', 'conv', 'fold', 'conv']
+    ['conv', 'fold', 'conv', 'conv', 'conv']
     """
-    return [*[op for op in swept if op in (*SLIDING_POOLS, *CONVOLUTIONS)] * 3, *swept]
+    often = [op for op in swept if op in ("max_pool", "avg_pool", *CONVOLUTIONS)]
+    others = [op for op in swept if op not in often]
+    return [op for i in range(4) for op in (*often, *others[i::4])]
 
 
 def rows_of(turn: int, few: bool) -> range:
@@ -233,7 +239,8 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     axes = _axes(row, rng)
     (*before, channels), (groups, inner, outer) = lead or (2,), GROUPS[row.get("groups", "one")]
     kernel = tuple(axis.kernel for axis in axes)
-    axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead)), rng)
+    most = SMOOTH_LEAVES if op == "smooth_max_pool" else MOST_LEAVES
+    axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead), most), rng)
     sizes = tuple(axis.size for axis in axes)
     attributes: Row = {"output_size": sizes} if op == "fold" else {}
     attributes |= {} if op in CONVOLUTIONS else {"kernel_size": kernel}
@@ -247,6 +254,9 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     if op in SLIDING_POOLS:
         attributes |= {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
         attributes |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
+        attributes |= (
+            {"beta": float(rng.choice((1.0, -1.0))), "padding_mode": "zeros"} if op == "smooth_max_pool" else {}
+        )
         return Problem(op, rank, ((*lead, *sizes),), attributes | OPTIONS[row["option"]])
     attributes["groups"] = groups
     if op == "conv_transpose":  # it writes what a convolution of these windows reads
@@ -270,7 +280,7 @@ def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
             k = int(rng.integers(1, 5))
         elif k == "wide":
             k = int(rng.integers(5, 12)) if last else int(rng.integers(1, 3))
-        s = STRIDES[row["stride"] if last or row["elsewhere"] == "same" else "unit"] or k
+        s = STRIDES[row["stride"] if row["strided"] in ("all", "last" if last else "others") else "unit"] or k
         d = _dilation(row["dilation"], last, s)
         extent = d * (k - 1) + 1
         low, high = (int(n) for n in rng.integers(0, extent, 2))
@@ -306,12 +316,12 @@ def _sized(row: Row, axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.r
     return found
 
 
-def _few(counts: Sequence[int], each: int) -> list[int]:
+def _few(counts: Sequence[int], each: int, most: int = MOST_LEAVES) -> list[int]:
     """Windows along every axis, of which there are fewer where all together would read too many cells."""
     *others, last = counts
-    while prod(others) * last * each > MOST_LEAVES and prod(others) > 1:
+    while prod(others) * last * each > most and prod(others) > 1:
         others = [max(1, n // 2) for n in others]
-    return [*others, max(1, min(last, MOST_LEAVES // max(1, each * prod(others))))]
+    return [*others, max(1, min(last, most // max(1, each * prod(others))))]
 
 
 def _binned(op: str, row: Row, counts: Sequence[int], rng: np.random.Generator) -> Problem:

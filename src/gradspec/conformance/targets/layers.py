@@ -15,15 +15,15 @@ from gradspec.conformance.targets.arrays import LibraryTarget
 from gradspec.conformance.targets.program import function_of
 from gradspec.graph.types import TensorType, f32, i64
 from gradspec.interop import compose
-from gradspec.ops import curves, linear, loss, pointwise, reduce, resize, shape
+from gradspec.ops import conv, curves, linear, loss, pointwise, pool, reduce, resize, shape
 from gradspec.transforms.trace import trace
 
 DTYPES = ("f32", "f16", "bf16", "f64")
 """Those that layers are judged in."""
-ROOMS = (linear, reduce, loss, pointwise, resize, shape, curves)
+ROOMS = (linear, reduce, loss, pointwise, resize, shape, curves, conv, pool)
 NAMES = (
     "matmul linear batch_norm softmax log_softmax mean sum cumsum cross_entropy resize reshape "
-    + "abs gelu silu softplus tanh sigmoid"
+    + "abs gelu silu softplus tanh sigmoid relu conv max_pool"
 ).split()
 GRADSPEC = {name: next(getattr(room, name) for room in ROOMS if hasattr(room, name)) for name in NAMES}
 """What of ``import gradspec as gs`` the expressions use."""
@@ -47,10 +47,15 @@ class LibraryLayer:
 _ROWS, _CUBE, _PLANES = f32[5, 9], f32[3, 7, 4], f32[2, 3, 5, 4]
 _AFFINE = {"weight": f32[6], "bias": f32[6]}
 _HEADS = {"query": f32[2, 3, 5, 4], "key": f32[2, 3, 7, 4], "value": f32[2, 3, 7, 4]}
+_IMAGE = {"x": f32[1, 1, 24, 22], "weight": f32[16, 1, 3, 3]}
+"""Its rows are pooled in several blocks."""
+_CONVOLVED = "gs.relu(gs.conv(x, weight, padding=1))"
 _OF_BATCH = "compose.normalized(x, (0, 2), 1e-5, keeps_statistics=True)"
 _BY_CHANNEL = f"{_OF_BATCH} * gs.reshape(weight, (-1, 1)) + gs.reshape(bias, (-1, 1))"
 
 LAYERS: dict[str, LibraryLayer] = {
+    "conv_pool": LibraryLayer(f"gs.max_pool({_CONVOLVED}, (2, 2), stride=(2, 2))", **_IMAGE),
+    "conv_pool kernel=3": LibraryLayer(f"gs.max_pool({_CONVOLVED}, (3, 3), stride=(2, 2))", **_IMAGE),
     "matmul": LibraryLayer("gs.matmul(a, b)", a=f32[5, 6], b=f32[6, 7]),
     "matmul batched": LibraryLayer("gs.matmul(a, b)", a=f32[2, 5, 6], b=f32[2, 6, 7]),
     "linear": LibraryLayer("gs.linear(x, weight, bias)", x=f32[5, 6], weight=f32[7, 6], bias=f32[7]),

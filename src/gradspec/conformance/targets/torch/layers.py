@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gradspec.conformance.model.problem import Problem
 
 _F = "torch.nn.functional"
+_CONVOLVED = f"torch.relu({_F}.conv2d(x, weight, padding=1))"
 
 EXPRESSIONS = {
     "matmul": "torch.matmul(a, b)",
@@ -44,6 +45,8 @@ EXPRESSIONS = {
     "cumsum": "torch.cumsum(x, 1)",
     "resize mode=nearest": f'{_F}.interpolate(x, (7, 9), mode="nearest")',
     "resize mode=linear": f'{_F}.interpolate(x, scale_factor=2, mode="bilinear")',
+    "conv_pool": f"{_F}.max_pool2d({_CONVOLVED}, 2)",
+    "conv_pool kernel=3": f"{_F}.max_pool2d({_CONVOLVED}, 3, 2)",
     "attention": f"{_F}.scaled_dot_product_attention(query, key, value)",
     "attention causal": f"{_F}.scaled_dot_product_attention(query, key, value, is_causal=True)",
 }
