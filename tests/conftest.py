@@ -2,8 +2,12 @@
 
 import gc
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+
+from gradspec.runtime import frame, memory
 
 gc.disable()  # until all is collected
 
@@ -88,3 +92,22 @@ def pytest_runtest_call(item):
 def jax_is_wide():
     jax = sys.modules.get("jax")
     return bool(jax and jax.config.jax_enable_x64)
+
+
+@pytest.fixture
+def filled_memory(monkeypatch):
+    """Memory that nobody has written to holds large numbers. What a kernel does not write, or reads before it does,
+    would often be zero, or the right result of the call before."""
+
+    def filled(allocate):
+        def allocated(*given, **named):
+            array = allocate(*given, **named)
+            array[...] = np.frombuffer(b"\x7f" * array.itemsize, array.dtype)[0]
+            return array
+
+        return allocated
+
+    numpy = SimpleNamespace(**{**vars(np), "empty": filled(np.empty), "empty_like": filled(np.empty_like)})
+    for module in (frame, memory):
+        monkeypatch.setattr(module, "np", numpy)
+    monkeypatch.setattr(frame, "empty", numpy.empty)

@@ -46,11 +46,11 @@ FILES = re.compile(
     r"|backends/(triton)/(?:pool_kernels|geometry|plans)\.py"
 )
 TESTS = {
-    "conv": ("cpu_conv", "cpu_sweep", "cpu_conv_pool"),
+    "conv": ("cpu_conv", "cpu_paths", "cpu_sweep", "cpu_conv_pool"),
     "layout": ("cpu_layout", "cpu_taps", "cpu_sweep"),
     "matmul": ("cpu_matmul_cuts", "cpu_matmul"),
     "pointwise": ("cpu_pointwise",),
-    "pool": ("cpu_pool", "cpu_sweep", "cpu_ties", "cpu_taps", "cpu_smooth_pool", "cpu_conv_pool"),
+    "pool": ("cpu_pool", "cpu_paths", "cpu_sweep", "cpu_ties", "cpu_taps", "cpu_smooth_pool", "cpu_conv_pool"),
     "reduce": ("cpu_reduce", "cpu_softmax", "cpu_loss"),
     "triton": ("triton_pool",),
 }

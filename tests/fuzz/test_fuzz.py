@@ -30,11 +30,12 @@ CUTS = {
     },
     "bytes of convolution": {
         blocking: {"PANEL_BYTES": 256, "STAGED_BYTES": 1024, "SCRATCH_BYTES": 1024},
-        gradient: {"SUMS_BYTES": 1024, "MOST_STAGED_BYTES": 4096, "PIECES_BYTES": 1024},
+        gradient: {"SUMS_BYTES": 64, "MOST_STAGED_BYTES": 4096, "PIECES_BYTES": 1024},
     },
 }
 
 
+@pytest.mark.usefixtures("filled_memory")
 @pytest.mark.rows(len(CUTS))
 @pytest.mark.parametrize("cut", CUTS)
 def test_small_geometries_reach_beyond_the_first_tile(cut, monkeypatch):
