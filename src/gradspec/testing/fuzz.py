@@ -39,7 +39,7 @@ Reference: TypeAlias = Callable[["Trial", Sequence[Array], Sequence[Array]], "li
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 EPSILONS = {"f32": 2.0**-23, "f64": 2.0**-52, "f16": 2.0**-10, "bf16": 2.0**-7}
-LAYOUTS = ("contiguous", "channels_last", "gaps", "reversed", "transposed")
+LAYOUTS = ("contiguous", "channels_last", "gaps", "reversed", "transposed", "turned")
 MODES = ("value", "value", "vjp", "vjp", "jvp")
 WINDOWED = ("conv", "conv_transpose", "max_pool", "avg_pool", "unfold")
 BINNED = ("adaptive_max_pool", "adaptive_avg_pool", "global_max_pool", "global_avg_pool")
@@ -225,6 +225,8 @@ def place(array: Array, layout: str, rank: int) -> Array:
     if layout == "reversed":
         turned = (slice(None, None, -1),) * array.ndim
         return np.ascontiguousarray(array[turned])[turned]
+    if layout == "turned" and array.ndim > 1:  # the last two axes
+        return np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2)
     return np.ascontiguousarray(array.T).T if layout == "transposed" else array
 
 
@@ -261,6 +263,8 @@ def run_on_device(device: str, trial: Trial, inputs: Sequence[Array], directions
             return tensor.movedim(-1 - trial.rank, -1).contiguous().movedim(-1, -1 - trial.rank)
         if trial.layout == "gaps" and tensor.ndim:
             return tensor.repeat_interleave(2, -1)[..., ::2]
+        if trial.layout == "turned" and tensor.ndim > 1:
+            return tensor.mT.contiguous().mT
         return tensor.T.contiguous().T if trial.layout == "transposed" and tensor.ndim == 2 else tensor
 
     results = _differentiate(module, [sent(a) for a in inputs], [sent(a) for a in directions], trial.mode)
@@ -507,7 +511,7 @@ def draw_chain(number: int) -> tuple[Any, list[Array]]:
             lambda: gs.concat([x, -x], 1),
             lambda: gs.transpose(x, (0, 1, 3, 2)),
             lambda: gs.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2))),
-            lambda: x[:, :, ::-1, 1:] if w > 1 else x,
+            lambda: x[:, :, ::-1, 1::stride] if w > 1 else x,
             lambda: gs.matmul(x, whole(w, other + 2)),
             lambda: gs.broadcast_to(gs.sum(x, axis=1, keepdims=True), x.shape),
             lambda: gs.where(gs.greater(x, 0.0), x, gs.minimum(x, -2.0)),
