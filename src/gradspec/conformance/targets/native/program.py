@@ -96,7 +96,7 @@ def _run(call: Call, names: list[str]) -> str:
     """The compiled graph on its arrays, without the values before its results."""
     count, alone = len(names_of(call)), call.variant == "derivative_alone"
     values = len(call.problem.differentiable) if call.mode == "second" else int(call.mode != "value" and not alone)
-    outs = "[np.empty(v.shape, v.dtype.numpy) for v in run.plan.outputs]"
+    outs = "[np.full(v.shape, 77, v.dtype.numpy) for v in run.plan.outputs]"
     out = f", out={outs}[0]" if values + count == 1 else f", out=tuple({outs})"
     ran = f"run({', '.join(names)}{out if call.variant == 'out' else ''})"
     return ran if values + count == 1 else f"{ran}[-{count}:]"

@@ -49,8 +49,6 @@ GRADSPEC = SimpleNamespace(
 )
 """What of ``import gradspec as gs`` the programs use."""
 MOST_RUNS = 256
-TURNS = 2
-"""Ways to the same kernels that one problem is tried in: building graphs takes longer than running them."""
 FEW_SAMPLES = 8
 """More samples than this are not run one by one."""
 
@@ -76,12 +74,12 @@ class NativeTarget(Target):
         return unspecified(problem, mode)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        """Kernels of their own always; of the ways to the same kernels two, which differ from problem to problem."""
+        """Results in arrays that hold something else, kernels of their own, and one of the ways to the same kernels,
+        which differs from problem to problem: building graphs takes longer than running them."""
         told = {**encode(problem), "attributes": dict(problem.attributes)}
-        first = crc32(repr((mode, sorted(told.items()))).encode())
         ways = ways_to(problem)
-        turns = {ways[(first + i) % len(ways)] for i in range(min(TURNS, len(ways)))}
-        return (*other_kernels(problem, mode), *(way for way in ways if way in turns))
+        way = ways[crc32(repr((mode, sorted(told.items()))).encode()) % len(ways)]
+        return ("out", *other_kernels(problem, mode), way)
 
     def run(self, call: Call) -> Results:
         if call.variant == "one_by_one":
@@ -134,7 +132,7 @@ def other_kernels(problem: Problem, mode: str) -> tuple[str, ...]:
 
 
 def ways_to(problem: Problem) -> tuple[str, ...]:
-    """Variants that come to the same numbers by other ways: without a plan of one's own, into given arrays, …"""
+    """Variants that come to the same numbers by other ways: without a plan of one's own, sample by sample, …"""
     count = samples(problem)
     batches = () if count is None else ("batched", "one_by_one") if 0 < count <= FEW_SAMPLES else ("batched",)
-    return ("eager", "out", "numpy", *batches)
+    return ("eager", "numpy", *batches)
