@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,10 +35,11 @@ class Page:
     module: ModuleType
     names: list[str]
 
-    @property
+    @cached_property
     def own(self) -> list[str]:
         """The names that have their entry on this page."""
-        return [name for name in self.names if self.module is gs or not _is_shared(self.module, name)]
+        gs_names = set() if self.module is gs else {*dir(gs)}
+        return [n for n in self.names if n not in gs_names or getattr(gs, n) is not getattr(self.module, n)]
 
     @property
     def file(self) -> str:
@@ -67,10 +69,6 @@ three spatial axes also take an int where the others take one for each axis.
 
 def _is_operator(value: Any) -> bool:
     return inspect.isfunction(value) and value.__module__.startswith("gradspec.ops.")
-
-
-def _is_shared(module: ModuleType, name: str) -> bool:
-    return name in dir(gs) and getattr(gs, name) is getattr(module, name)
 
 
 # --- hooks ------------------------------------------------------------------------------------------------------------

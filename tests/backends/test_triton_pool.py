@@ -215,16 +215,17 @@ TIES = ("first", "all", "split")
 
 @rows(QUICK + QUICK_BINS, WINDOWS + BINS)
 def test_derivatives_of_the_largest(shape, window, dtype):
-    for ties in [TIES[len(str(window)) % 3]] if (shape, window, dtype) in QUICK else TIES:
-        attrs = ops.MaxPool(**windows(shape, window), ties=ties)
-        x, dx = cells(shape, dtype), integers(shape, dtype)
-        g = integers(pooled(attrs, x), dtype)
-        name, settings = f"{kind(attrs)}max_pool", {**named(attrs), "ties": ties}
-        assert_meant(run("max_pool_push", attrs, x, dx), f"{name}_jvp", x, dx, **settings)
-        value, moved = run("max_pool and max_pool_push", attrs, x, dx)
-        assert_meant(value, name, x, **named(attrs))
-        assert_meant(moved, f"{name}_jvp", x, dx, **settings)
-        assert_meant(run("max_pool_pull", attrs, x, g), f"{name}_vjp", x, g, **settings)
+    """Each window with every way to share ties and with every kernel, which take turns."""
+    turn = len(str(window))
+    push, both, pull = (ops.MaxPool(**windows(shape, window), ties=TIES[(turn + i) % 3]) for i in range(3))
+    x, dx = cells(shape, dtype), integers(shape, dtype)
+    g = integers(pooled(pull, x), dtype)
+    name, settings = f"{kind(pull)}max_pool", named(pull)
+    assert_meant(run("max_pool_push", push, x, dx), f"{name}_jvp", x, dx, **settings, ties=push.ties)
+    value, moved = run("max_pool and max_pool_push", both, x, dx)
+    assert_meant(value, name, x, **settings)
+    assert_meant(moved, f"{name}_jvp", x, dx, **settings, ties=both.ties)
+    assert_meant(run("max_pool_pull", pull, x, g), f"{name}_vjp", x, g, **settings, ties=pull.ties)
 
 
 def test_windows_of_more_taps_than_lanes():

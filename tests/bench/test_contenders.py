@@ -1,5 +1,6 @@
 """Every contender writes the same problem: all variants agree with gradspec on small cells of every kind."""
 
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -49,6 +50,12 @@ def results(contender, question):
     return {name: contender.arrays(call()) for name, call in contender.variants(question).items()}
 
 
+@cache
+def our_results(question):
+    """The same for every peer."""
+    return results(Ours(1), question)
+
+
 def is_pooling(question):
     """Which is tried with the channels last, too."""
     return isinstance(question.cell, Pool)
@@ -65,9 +72,10 @@ def offered(name, question):
     return cell.rank < 4
 
 
+@pytest.mark.usefixtures("quick_jit")
 @pytest.mark.parametrize("question", PROBLEMS, ids=str)
 def test_a_peer_agrees_or_does_not_offer_the_problem(peer, question):
-    ours, *again = results(Ours(1), question).values()
+    ours, *again = our_results(question).values()
     assert [disagreement(theirs, ours) for theirs in again] == [""] * (
         question.has_fixed_weights or is_pooling(question)
     )
@@ -116,7 +124,7 @@ def test_values_are_written_with_weights_fixed_by_everyone_who_can(peer):
 @pytest.mark.parametrize("entry", ["compiled", "compiled_channels_last"])
 def test_compiled_modules_agree_with_weights_given_and_fixed(entry):
     contender = getattr(import_module("gradspec.bench.contenders.pytorch"), entry)(1)
-    (ours, _) = results(Ours(1), SMALL_CONV).values()
+    (ours, _) = our_results(SMALL_CONV).values()
     found = results(contender, SMALL_CONV)
     assert {name: disagreement(theirs, ours) for name, theirs in found.items()} == {GIVEN: "", FIXED: ""}
 

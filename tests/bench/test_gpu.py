@@ -149,7 +149,7 @@ def contenders():
 
 
 @pytest.mark.rows(3)
-@pytest.mark.usefixtures("quick_interpreter", "cpu_as_device")
+@pytest.mark.usefixtures("quick_interpreter", "cpu_as_device", "quick_jit")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which interprets the kernels
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 def test_contenders_agree(question):

@@ -165,8 +165,8 @@ def _sliding_axes(
 def _few_windows(rows: Ints, scale: Scale, transposed: bool, within: AxisDomain) -> AxisTable:
     """The axes that have few windows, of which every third or more has a real cell."""
     if within != FREE:  # each once, and those of fewest windows where all have many
-        rows = np.unique(rows, axis=0)
-        rows = rows[np.argsort(rows[:, 7], kind="stable")]
+        rows = rows[np.lexsort((*rows.T[::-1], rows[:, 7]))]  # `np.unique` of rows takes four times as long
+        rows = rows[np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]]
         few = max(int((rows[:, 7] <= scale.outputs).sum()), min(len(rows), 8))
         rows = rows[:few]
     else:
