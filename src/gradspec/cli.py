@@ -313,7 +313,7 @@ def verify(**options: Any) -> None:
 @click.option("--rounds", type=click.IntRange(3), default=20, help="Timed calls of each. [20]")
 @click.option("--fixed-sizes", is_flag=True, help="Judge on the problem's own sizes alone.")
 @click.option("--cells", type=click.IntRange(1), help="The most cells of a problem; larger ones are made smaller.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=10.0, help="Seconds for one call. [10]")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=20.0, help="Seconds for one call. [20]")
 @click.option("--jobs", type=click.IntRange(1), help="Solutions judged in parallel. [the cores of this process]")
 @click.option("--output", type=click.Path(), help="Append scores to this file of JSON lines, and skip those it has.")
 @click.option("--html", type=click.Path(), help="Write the table of scores as one HTML page.")

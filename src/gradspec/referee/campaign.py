@@ -150,6 +150,9 @@ def referee(
     outcomes = {
         n: kept.scores[key] for n, one in enumerate(submissions) if kept and (key := kept.key(one)) in kept.scores
     }
+    for place, number in enumerate(outcomes, 1):
+        if progress:
+            progress(SolutionScore(submissions[number], outcomes[number]), place, len(submissions))
     waiting, losses = deque(n for n in range(len(submissions)) if n not in outcomes), Counter[int]()
     pool = ThreadPoolExecutor(jobs or get_num_threads(), thread_name_prefix="gradspec-referee")
     at_once = (jobs or OUTSTANDING) if executor else jobs or get_num_threads()

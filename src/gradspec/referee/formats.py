@@ -127,7 +127,7 @@ def _mention(spare: Sequence[Var], y: Var) -> Var:
     from gradspec import library as gs
 
     for x in spare:
-        y = gs.where(gs.sum(x) > 0, y, y)
+        y = gs.where(gs.greater(gs.sum(x), 0), y, y)
     return y
 
 
@@ -271,6 +271,7 @@ def load_problem(source: ProblemSource) -> LoadedProblem:
 def _of_torch(
     source: ProblemSource, module: Any, lists: Sequence[Types], call: SolutionCall, notes: Sequence[str]
 ) -> LoadedProblem:
+
     from gradspec.interop.torch.reference import torch_tracer
 
     only = frozenset(lists) if source.fixed else frozenset[Types]()
@@ -346,8 +347,6 @@ def _drawn(make: Callable[[], Any]) -> Any:
 
 
 def _kernelbench(source: ProblemSource) -> LoadedProblem:
-    import torch
-
     tree = ast.parse(Path(source.path).read_text(encoding="utf-8"))
     last = ""
     for divisor in (2**n for n in range(16)):
@@ -367,7 +366,6 @@ def _kernelbench(source: ProblemSource) -> LoadedProblem:
     notes = [f"its constants were divided by {divisor} to have at most {source.most_cells:,} cells"] * (divisor > 1)
     is_plain = pattern == [{TENSOR: i} for i in range(len(arrays))]
     call = SolutionCall("ModelNew", None if is_plain else tuple(pattern), init=tuple(init))
-    torch.manual_seed(SEED)
     module = model if is_plain else as_module(lambda *a: model(*fill_pattern(pattern, a)), model)
     return _of_torch(source, module, [types], call, notes)
 

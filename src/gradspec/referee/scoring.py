@@ -76,7 +76,7 @@ class ScoreSettings:
     modes: tuple[str, ...] = ("value",)
     allow: tuple[str, ...] = ()
     device: str = "cpu"
-    timeout: float = 10.0
+    timeout: float = 20.0
     own_work: Policy | None = None
     timed: bool = False
     rounds: int = 20
@@ -125,7 +125,7 @@ def score(
     timed: bool = False,
     fixed_sizes: bool = False,
     most_cells: int = MOST_CELLS,
-    timeout: float = 10.0,
+    timeout: float = 20.0,
     fail_fast: bool = False,
 ) -> Score:
     """Judge a kernel that may want to cheat, and return its score.
@@ -196,8 +196,8 @@ def judge_kernel(kernel: Any, loaded: LoadedProblem, settings: ScoreSettings, ow
     }
     try:
         run = check(kernel, spec=spec, isolate=not unforkable(), **options)
-    except (TargetError, ProcessLostError) as error:
-        return Score("fail", (RefereeFinding("process", "It ends the process that judges it", str(error)),))
+    except TargetError as error:
+        return Score("undecided", error=str(error), seconds=monotonic() - start)
     except (KeyError, JSONDecodeError, FormatError) as error:  # nothing that the judge says
         return Score("fail", (RefereeFinding("channel", WROTE, f"{type(error).__name__}: {error}"),))
     found, own, times = list(findings_of(run)), None, None

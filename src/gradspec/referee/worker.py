@@ -32,7 +32,7 @@ def serve(source: ProblemSource) -> None:
         warm_up(loaded)
         say({"types": write_types(loaded.types), "notes": loaded.notes})
     except BaseException as error:  # whatever the code of a problem raises
-        say({"failed": f"{source.path}: {type(error).__name__}: {error}"})
+        say({"failed": f"{type(error).__name__}: {error}"})
         return
     requests = Lines(sys.stdin.fileno())
     try:
