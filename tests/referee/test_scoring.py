@@ -246,6 +246,7 @@ def test_a_policy_forbids_what_it_says(policy, ours, fallbacks, said):
     assert [sentence for sentence, _ in forbidden_by(policy, ours, SOFTMAX, fallbacks)] == said
 
 
+@pytest.mark.exhaustive
 def test_primitives_of_jax_are_seen():
     jax = pytest.importorskip("jax")
     types = load_objects(lambda x: gs.relu(x), "f32[4,6]").types[0]
