@@ -30,6 +30,7 @@ PACKAGES = (
     "conformance",
     "verify",
     "",  # gradspec/__init__.py, which hands out all of the above
+    "referee",
     "testing",
     "bench",
     "demo",

@@ -49,7 +49,7 @@ class Page:
 def pages() -> list[Page]:
     operators = {name for name in dir(gs) if _is_operator(getattr(gs, name))}
     others = [name for name in dir(gs) if name not in operators]
-    modules = gs.domains, gs.conformance, gs.verify, gradspec.testing
+    modules = gs.domains, gs.conformance, gs.verify, gs.referee, gradspec.testing
     return [
         Page("gradspec", "All names of `import gradspec as gs`, except [operators](operators.md).", gs, others),
         Page("Operators", OPERATORS, gs, sorted(operators)),

@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 # python-flint takes longer to import than the rest together, so the number systems load when first used; so does
 # everything in ``gradspec.library``. Type checkers read a stub, which installing writes (``tools/stubs.py``).
 _LAZY = dict.fromkeys(("ball", "dual", "exact", "ieee", "interval"), "gradspec.domains")
-_LAZY_MODULES = ("conformance", "domains", "testing", "verify")
+_LAZY_MODULES = ("conformance", "domains", "referee", "testing", "verify")
 
 
 def __getattr__(name: str) -> Any:
@@ -54,6 +54,7 @@ __all__ = [
     "exact",
     "ieee",
     "interval",
+    "referee",
     "spec",
     "testing",
     "verify",

@@ -294,3 +294,57 @@ def verify(**options: Any) -> None:
         except MisuseError as error:
             raise _Misuse(printable(str(error))) from error
     raise SystemExit(code)
+
+
+@main.command("referee")
+@click.argument("problem")
+@click.argument("solution", required=False)
+@click.option("--spec", help="With module:object as PROBLEM: the reference, module:object or an ONNX file.")
+@click.option("--inputs", default="", help='Types, "f32[8,64],f32[64]"; for BackendBench also a file of traces.')
+@click.option("--array", default="", help="The arrays that the kernel takes: numpy, torch or jax. [the reference's]")
+@click.option("--device", default="cpu", help="Where kernels run: cpu, cuda, or one GPU of several, cuda:1. [cpu]")
+@click.option("--cases", type=click.IntRange(1), default=40, help="Cases that each kernel is judged on. [40]")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=20.0, help="For judging one kernel. [20]")
+@click.option("--seed", type=click.IntRange(0), help="Draw the cases from this number. [one that nobody knows]")
+@click.option("--modes", callback=_listed, help="value,jvp,vjp,second. [value]")
+@click.option("--allow", callback=_listed, help="Modes of reduced precision that kernels may use: tf32, ...")
+@click.option("--own-work", help="Report library operators: any, no_reference, or operators not allowed: mm,conv.")
+@click.option("--time", "timed", is_flag=True, help="Score speed, too, beside the reference, eager and compiled.")
+@click.option("--rounds", type=click.IntRange(3), default=20, help="Timed calls of each. [20]")
+@click.option("--fixed-sizes", is_flag=True, help="Judge on the problem's own sizes alone.")
+@click.option("--cells", type=click.IntRange(1), help="The most cells of a problem; larger ones are made smaller.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=20.0, help="Seconds for one call. [20]")
+@click.option("--jobs", type=click.IntRange(1), help="Solutions judged in parallel. [the cores of this process]")
+@click.option("--output", type=click.Path(), help="Append scores to this file of JSON lines, and skip those it has.")
+@click.option("--html", type=click.Path(), help="Write the table of scores as one HTML page.")
+def referee_kernels(
+    problem: str,
+    solution: str | None,
+    modes: list[str] | None,
+    allow: list[str] | None,
+    own_work: str | None,
+    fixed_sizes: bool,
+    cells: int | None,
+    **options: Any,
+) -> None:
+    """Score kernels that may want to cheat: correct on cases that nobody knows, by whose work, and how fast.
+
+    PROBLEM and SOLUTION are a problem of KernelBench (Model, get_inputs) and a file with ModelNew; a folder of GPU MODE
+    (task.yml, reference.py) and a file with custom_kernel; a folder of BackendBench's operators alone; or module:object
+    alone, with --spec and --inputs. A folder of solutions is scored as a whole, and so is a folder of KernelBench's
+    problems with a folder of samples.
+
+    The exit code is 0 if all passed, 1 if one failed, 2 if the request is invalid, and 3 if a problem could not be
+    loaded, or something could not be judged.
+    """
+    from gradspec.referee.command import RefereeRequest, perform
+    from gradspec.referee.own_work import Policy
+    from gradspec.referee.scoring import ScoreSettings
+
+    names = ("cases", "seconds", "seed", "device", "timeout", "timed", "rounds")
+    chosen = {name: options.pop(name) for name in names}
+    policy = None if own_work is None else Policy.of(own_work if own_work in Policy.NAMES else own_work.split(","))
+    with _said_plainly():
+        settings = ScoreSettings(**chosen, modes=tuple(modes or ("value",)), allow=tuple(allow or ()), own_work=policy)
+        code = perform(RefereeRequest(problem, solution, settings, fixed=fixed_sizes, most_cells=cells, **options))
+    raise SystemExit(code)

@@ -1,0 +1,52 @@
+"""The process of a problem: ``python -m gradspec.referee.worker SOURCE``.
+
+It runs the code of the problem, says ``{"types", "notes"}`` or ``{"failed"}``, and answers each request ``{"solution",
+"settings"}`` with ``{"score"}``. Solutions run in copies of it alone. What anybody prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from gradspec.conformance.model.codec import decode, encode
+from gradspec.referee.formats import ProblemSource, SolutionKernel, load_problem, write_types
+from gradspec.referee.scoring import ScoreSettings, judge_kernel, warm_up
+from gradspec.system.processes import Lines, end_with_parent, private_output
+
+IDLE = 600.0
+"""Seconds without a request after which the process ends."""
+
+
+def serve(source: ProblemSource) -> None:
+    """Answer what is asked on standard input, until it ends."""
+    end_with_parent()
+    channel = private_output()
+
+    def say(message: dict[str, Any]) -> None:
+        print(json.dumps(message), file=channel, flush=True)
+
+    try:
+        loaded = load_problem(source)
+        warm_up(loaded)
+        say({"types": write_types(loaded.types), "notes": loaded.notes})
+    except BaseException as error:  # whatever the code of a problem raises
+        say({"failed": f"{type(error).__name__}: {error}"})
+        return
+    requests = Lines(sys.stdin.fileno())
+    try:
+        while (line := requests.next(IDLE)) is not None:
+            request = json.loads(line)
+            settings = decode(ScoreSettings, request["settings"], "settings")
+            try:
+                score = judge_kernel(SolutionKernel(request["solution"], loaded.call), loaded, settings)
+                say({"score": encode(score)})
+            except Exception as error:  # of the judge
+                say({"failed": f"{source.path}: {type(error).__name__}: {error}"})
+    except EOFError:
+        return
+
+
+if __name__ == "__main__":
+    serve(decode(ProblemSource, json.loads(sys.argv[1]), "source"))

@@ -1,0 +1,14 @@
+"""Sums in the opposite order."""
+
+import numpy as np
+
+
+def honest(x, up, down):
+    hidden = np.maximum(x @ up, 0)
+    logits = hidden @ down
+    e = np.exp(logits - logits.max(-1, keepdims=True, initial=-np.inf))
+    return e / e.sum(-1, keepdims=True)
+
+
+def kernel(x, up, down):
+    return honest(x[:, ::-1], up[::-1, ::-1], down[::-1])
