@@ -8,8 +8,14 @@ import pytest
 from gradspec import spec
 from gradspec.conformance import checks
 from gradspec.conformance.checks import examine
-from gradspec.conformance.judge.adjoint import is_transposed, partners
-from gradspec.conformance.judge.conventions import CONVENTIONS, ChoiceRule, choices, chosen_meaning
+from gradspec.conformance.judge.conventions import (
+    CONVENTIONS,
+    ChoiceRule,
+    choices,
+    chosen_meaning,
+    is_transposed,
+    partners,
+)
 from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import CheckCase

@@ -40,11 +40,11 @@ from gradspec.conformance.campaign import verify
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.reference_numbers import at_kink, kinks
-from gradspec.conformance.cases.reference_sizes import free_axes, proposed
+from gradspec.conformance.cases.target_stream import proposed
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import Call
-from gradspec.conformance.model.reference import Reference, array_types
+from gradspec.conformance.model.reference import Reference, array_types, free_axes
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.report import html, junit
 from gradspec.conformance.report.words import weak_cells

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.cases.blocks import BLOCKS
+from gradspec.conformance.cases.axes import BLOCKS
 from gradspec.conformance.cases.combinations import (
     GEOMETRY,
     INTEGERS,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.tables import table, take
-from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, extremes, leaves
+from gradspec.conformance.model.geometry import WindowGeometry, extent, extremes, geometry_of, leaves
 from gradspec.conformance.model.problem import FLOATS, NON_CONTIGUOUS, SELECTIONS, Array, Call, Problem
 from gradspec.domains.formats import format_named
 from gradspec.spec.window import Adaptive, AxisWindow, Regular
@@ -33,8 +33,8 @@ class Subject:
     arrays: tuple[Array, ...]
 
     @cached_property
-    def parts(self) -> Anatomy:
-        return anatomy(self.problem)
+    def parts(self) -> WindowGeometry:
+        return geometry_of(self.problem)
 
     @property
     def sizes(self) -> list[int]:

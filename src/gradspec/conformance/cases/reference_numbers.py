@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.cases.numbers import Numbers
-from gradspec.conformance.cases.reference_sizes import classes
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Shape
-from gradspec.conformance.model.reference import Reference, array_types, reference_of
+from gradspec.conformance.model.reference import Reference, array_types, classes, reference_of
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
 from gradspec.runtime.compiled import compile

@@ -17,14 +17,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.cases.blocks import BLOCKS
+from gradspec.conformance.cases.axes import BLOCKS
 from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedOperator, clash, specials_of, values_of
 from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, LazyList, Planned, plan, random_batch, values_of_case
 from gradspec.conformance.cases.features import tags
-from gradspec.conformance.cases.geometry import Goal, drawn_problem
-from gradspec.conformance.cases.ladder import ladder
 from gradspec.conformance.cases.numbers import generator, seed_of
-from gradspec.conformance.cases.recipes import recipes
+from gradspec.conformance.cases.problems import Goal, drawn_problem
+from gradspec.conformance.cases.recipes import ladder, recipes
 from gradspec.conformance.cases.sweep import SWEPT, array_of, problem_of, rows_of, turns
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
 from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, written

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from gradspec.conformance.checks.memory import between, fenced, margins_hold
 from gradspec.conformance.checks.repeat import Outcome, differences
-from gradspec.conformance.judge.snapshot import Snapshot, argument_label
-from gradspec.conformance.model.device import OverrunError
-from gradspec.conformance.model.memory import NANS, NUMBERS, Bytes
+from gradspec.conformance.judge.verdicts import Snapshot, argument_label
+from gradspec.conformance.model.device import NANS, NUMBERS, Bytes, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict

@@ -9,7 +9,7 @@ import os
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from gradspec.conformance.model.memory import MARGIN, Bytes, placed
+from gradspec.conformance.model.device import MARGIN, Bytes, placed
 from gradspec.conformance.model.problem import Array
 
 

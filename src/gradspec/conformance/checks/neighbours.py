@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.reference_sizes import neighbouring_sizes
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.parts import Parts, Refit
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, LAYOUTS, SELECTIONS, Array, Call, Shape
+from gradspec.conformance.model.reference import neighbouring_sizes
 from gradspec.spec.errors import ShapeError
 
 TIE_RULES = ("first", "all", "split")

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradspec.conformance.checks.memory import beside
 from gradspec.conformance.judge.reduced import judge_reduced
-from gradspec.conformance.judge.snapshot import Snapshot, differing, same_bits
+from gradspec.conformance.judge.verdicts import Snapshot, differing, same_bits
 from gradspec.conformance.model.device import ExhaustedError, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results, Shape
 from gradspec.conformance.model.target import NotOfferedError, Target

@@ -10,22 +10,69 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradspec.conformance.cases.reference_numbers import meets_a_kink
-from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
-from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
+from gradspec.conformance.judge.conventions import (
+    NEEDS_DOCUMENTATION,
+    Explanation,
+    chooses_a_tied_cell,
+    contradiction,
+    explanations,
+    padding_only,
+)
 from gradspec.conformance.judge.reduced import ARITHMETICS, is_explained_by_flushing, judge_reduced
-from gradspec.conformance.judge.snapshot import Snapshot, argument_label, same_bits
 from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle import Judgement, Meaning
-from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.expected import EnclosedMeaning, expected
 from gradspec.conformance.oracle.meaning import Bools, Selected
-from gradspec.conformance.oracle.reference import EnclosedMeaning
 from gradspec.domains.formats import format_named
 from gradspec.spec.errors import UnsupportedError
+
+
+class Snapshot:
+    """The numbers of a call, to be put back where a target has written into them."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.before = call, {name: array.copy() for name, array in call.arrays().items()}
+
+    def restored(self) -> list[str]:
+        """The arrays, in words, that were no longer what they had been, and now are again."""
+        arrays = self.call.arrays()
+        changed = [name for name, array in arrays.items() if not same_bits(array, self.before[name])]
+        for name in changed:
+            arrays[name][...] = self.before[name]
+        return [argument_label(name, self.call) for name in changed]
+
+
+def argument_label(name: str, call: Call) -> str:
+    """The name of one of a call's arrays as people know it: an input's own, ``direction of x``, ``cotangent``."""
+    if name in call.named():
+        return name
+    return "cotangent" if name == "g" else f"direction of {name[1:]}"
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Equal shapes, dtypes and bits; any NaN is like any other, for no rule says what is in one."""
+    return a.shape == b.shape and a.dtype == b.dtype and not differing(a, b).any()
+
+
+def differing(a: Array, b: Array) -> NDArray[np.bool_]:
+    """Where two arrays of one shape and dtype have other bits.
+
+    >>> differing(np.float32([0.0, np.nan, 1.0]), np.float32([-0.0, -np.nan, 1.0])).tolist()
+    [True, False, False]
+    """
+    if a.dtype.hasobject or a.itemsize > 8:  # no number of ours
+        return np.asarray(a != b, np.bool_)
+    bits = np.dtype(f"u{a.itemsize}")
+    other = np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)
+    same_nan = np.False_ if a.dtype.kind in "iu" else np.isnan(a) & np.isnan(b)
+    return np.asarray(other.reshape(a.shape) & ~same_nan, np.bool_)
+
 
 NOTHING_ALLOWED: frozenset[str] = frozenset()
 NO_ANSWERS: Mapping[str, Answer] = MappingProxyType({})

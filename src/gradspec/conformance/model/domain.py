@@ -15,7 +15,7 @@ from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
 from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, LAYOUTS, RANKS, Problem
 
 Allowed: TypeAlias = "range | tuple[Any, ...]"
@@ -235,7 +235,7 @@ def facts(problem: Problem) -> Iterator[tuple[str, Any]]:
     >>> dict(facts(Problem("conv", 1, ((2, 3, 5), (4, 3, 2), None), {})))["out_channels"]
     4
     """
-    parts = anatomy(problem)
+    parts = geometry_of(problem)
     yield "dtypes", problem.dtype
     yield "ranks", problem.rank
     given = settled(problem.op, problem.rank, problem.attributes)

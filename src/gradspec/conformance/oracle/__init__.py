@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any
 
 from gradspec import spec
-from gradspec.conformance.oracle import conv, pool, smooth_pool, unpool
+from gradspec.conformance.oracle import conv, pool, smooth_pool
 from gradspec.conformance.oracle.meaning import Judgement, Meaning
 from gradspec.spec.ranked import ranked_operator
 
@@ -54,7 +54,6 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     **pool.MEANINGS,
     **smooth_pool.MEANINGS,
     **conv.MEANINGS,
-    **unpool.MEANINGS,
 }
 
 __all__ = ["Judgement", "Meaning", "meaning"]

@@ -11,12 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, KERNELS, AxisTable, DrawnAxis, axes, mask
-from gradspec.conformance.cases.blocks import BLOCKS, drawn_size, stretched
+from gradspec.conformance.cases.axes import (
+    AXIS_FEATURES,
+    BIT,
+    BLOCKS,
+    CHANNELS,
+    HEAVY_SAMPLES,
+    KERNELS,
+    AxisTable,
+    DrawnAxis,
+    axes,
+    drawn_axes,
+    drawn_size,
+    mask,
+    stretched,
+)
 from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
-from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
 from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, AxisDomain, KernelDomain, frames
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.geometry import leaves as most_terms
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
 
@@ -147,7 +159,7 @@ class Goal:
 
     def is_met(self, problem: Problem, leaves: int) -> bool:
         """Whether a problem has what is wanted, with at most so many leaves in all its results."""
-        parts = anatomy(problem)
+        parts = geometry_of(problem)
         if self.domain.excludes(problem):
             return False
         smooth = SMOOTH_BLOCK if self.blocks else SMOOTH_OUTPUTS
@@ -170,9 +182,9 @@ class Goal:
         if self.style == "nothing_read" or self.has("empty_batch", "zero_channels") or small or self.frame:
             return True
         if problem.op == "max_unpool":
-            enough = prod(anatomy(problem).spatial) > MANY_HITS
+            enough = prod(geometry_of(problem).spatial) > MANY_HITS
             return enough or bool(self.blocks) or (self.rank == 2 and self.has("one_cell_axis"))
-        return problem.op not in SELECTIONS or anatomy(problem).reads > 1
+        return problem.op not in SELECTIONS or geometry_of(problem).reads > 1
 
 
 def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
@@ -389,7 +401,7 @@ class _Builder:
         extra = {"output_padding": self.extra} if transposed else {}
         if self.goal.has_long_value:  # so many channels in that each result has LONG_SUM leaves, and few out
             one = self.problem((1, *self.sizes), (1, 1, *self.kernel), None, **self.sliding, **extra)
-            most = anatomy(one).hits if transposed else anatomy(one).reads
+            most = geometry_of(one).hits if transposed else geometry_of(one).reads
             terms = groups * -(-LONG_SUM // most)
             channels = self.one_of("channels", (terms,), terms, groups) or terms
             others = self.one_of("out_channels", (groups,), 1, groups) or groups
@@ -399,7 +411,7 @@ class _Builder:
         bias = (others,) if self.goal.style in CHANNELS or self.rng.random() < 0.75 else None
         attributes = {**self.sliding, "groups": groups, **extra}
         problem = self.problem((channels, *self.sizes), (*weight, *self.kernel), bias, **attributes)
-        lead = self.samples(max(channels * prod(self.sizes), prod(anatomy(problem).output)))
+        lead = self.samples(max(channels * prod(self.sizes), prod(geometry_of(problem).output)))
         return replace(problem, shapes=((*lead, channels, *self.sizes), *problem.shapes[1:]))
 
     def samples(self, cells: int) -> Shape:
