@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property, lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.model.domain import FREE, AxisDomain
 
 Ints: TypeAlias = NDArray[np.int64]
+Number = TypeVar("Number", int, Ints)
 
 AXIS_FEATURES = (
     *("overlapping", "non_divisible", "dilated", "padding_only_window", "ceil_mode", "one_cell_axis"),
@@ -194,7 +195,7 @@ def _paddings(rng: np.random.Generator, k: Ints, extent: Ints) -> Ints:
     return np.where(kind < 2, 0, np.where(kind < 4, np.ceil(share * (k // 2)), wide)).astype(np.int64)
 
 
-def output_count(n: Any, extent: Any, s: Any, lo: Any, hi: Any, ceil: bool) -> Any:
+def output_count(n: Number, extent: Number, s: Number, lo: Number, hi: Number, ceil: bool) -> Number:
     """The windows of sliding axes, or of one.
 
     >>> output_count(7, 2, 3, 0, 0, False), output_count(7, 2, 3, 0, 0, True)

@@ -95,10 +95,6 @@ def _does_not_divide(axis: AxisWindow) -> bool:
     return (axis.size + axis.lo + axis.hi - extent(axis)) % axis.stride != 0
 
 
-def _has_common_factor(axis: Regular) -> bool:
-    return axis.kernel > 1 and axis.outputs > 1 and gcd(axis.stride, axis.dilation) > 1
-
-
 def _is_rounded_up(axis: Regular) -> bool:
     return axis.outputs > (axis.size + axis.lo + axis.hi - extent(axis)) // axis.stride + 1
 
@@ -112,11 +108,6 @@ def _padding_only_window(s: Subject) -> bool:
 def _count_exclude_pad(s: Subject) -> bool:
     padded = any(extremes(axis).fewest < extremes(axis).taps for axis in s.parts.axes)
     return s.given("count_include_pad") is False and s.given("divisor_override") is None and padded
-
-
-def _zero_channels(s: Subject) -> bool:
-    form = s.parts.form
-    return s.parts.channels == 0 or (form is not None and 0 in (form.x_channels, form.g_channels))
 
 
 def _many_hits_one_cell(s: Subject) -> bool:
@@ -154,16 +145,16 @@ def _has_both_zeros(array: Array) -> bool:
     return bool(signs.any() and not signs.all())
 
 
-def _is_subnormal(array: Array, dtype: str) -> Any:
-    return (array != 0) & (np.abs(array) < float(format_named(dtype).normal))
+def _has_subnormals(array: Array, dtype: str) -> bool:
+    return bool(((array != 0) & (np.abs(array) < float(format_named(dtype).normal))).any())
 
 
-def _is_huge(array: Array, dtype: str) -> Any:
-    """Near the largest number: within a factor of 16, or of integers within 8 of either end."""
+def _has_huge(array: Array, dtype: str) -> bool:
+    """Some near the largest number: within a factor of 16, or of integers within 8 of either end."""
     if array.dtype.kind in "iu":
         ends = np.iinfo(array.dtype)
-        return (array > ends.max - 8) | ((array < ends.min + 8) if ends.min else np.False_)
-    return np.isfinite(array) & (np.abs(array) >= float(format_named(dtype).largest) / 16)
+        return bool(((array > ends.max - 8) | ((array < ends.min + 8) if ends.min else np.False_)).any())
+    return bool((np.isfinite(array) & (np.abs(array) >= float(format_named(dtype).largest) / 16)).any())
 
 
 PREDICATES: dict[str, Callable[[Subject], bool]] = {
@@ -172,7 +163,9 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "non_divisible": lambda s: any(map(_does_not_divide, s.parts.axes)),
     "strided": lambda s: any(axis.stride > 1 and axis.outputs > 1 for axis in s.parts.sliding),
     "dilated": lambda s: any(axis.dilation > 1 and axis.kernel > 1 for axis in s.parts.sliding),
-    "common_factor": lambda s: any(map(_has_common_factor, s.parts.sliding)),
+    "common_factor": lambda s: any(
+        axis.kernel > 1 and axis.outputs > 1 and gcd(axis.stride, axis.dilation) > 1 for axis in s.parts.sliding
+    ),
     "kernel_2": lambda s: {*s.parts.each("kernel")} == {2},
     "kernel_3": lambda s: {*s.parts.each("kernel")} == {3},
     "padding_only_window": _padding_only_window,
@@ -186,10 +179,12 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "nan": lambda s: any(np.isnan(array).any() for array in s.floats),
     "infinity": lambda s: any(np.isinf(array).any() for array in s.floats),
     "signed_zero": lambda s: any(map(_has_both_zeros, s.floats)),
-    "subnormal": lambda s: any(_is_subnormal(array, s.problem.dtype).any() for array in s.floats),
-    "huge": lambda s: any(_is_huge(array, s.problem.dtype).any() for array in s.arrays if array is not s.indices),
+    "subnormal": lambda s: any(_has_subnormals(array, s.problem.dtype) for array in s.floats),
+    "huge": lambda s: any(_has_huge(array, s.problem.dtype) for array in s.arrays if array is not s.indices),
     "empty_batch": lambda s: 0 in s.parts.lead,
-    "zero_channels": _zero_channels,
+    "zero_channels": lambda s: (
+        s.parts.channels == 0 or (s.parts.form is not None and 0 in (s.parts.form.x_channels, s.parts.form.g_channels))
+    ),
     "one_cell_axis": lambda s: 1 in s.parts.spatial,
     "non_contiguous": lambda s: s.layout in NON_CONTIGUOUS,
     "channels_last": lambda s: s.layout == "channels_last" and s.parts.channels is not None,

@@ -27,7 +27,7 @@ from gradspec.conformance.cases.axes import (
     stretched,
 )
 from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
-from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, AxisDomain, KernelDomain, frames
+from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, Allowed, AxisDomain, KernelDomain, frames
 from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.geometry import leaves as most_terms
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
@@ -478,7 +478,7 @@ class _Builder:
         return self.problem((*lead, channels * taps, windows), **windowed)
 
 
-def _fitting(allowed: range | tuple[Any, ...], least: int, divisor: int) -> Iterator[Any]:
+def _fitting(allowed: Allowed, least: int, divisor: int) -> Iterator[Any]:
     """Sizes of a domain from ``least`` on that a number divides, the smallest first."""
     return (n for n in allowed if n is not None and n >= least and n % divisor == 0)
 

@@ -6,7 +6,7 @@ depends on. If its key lacks something, the neighbour that differs in just that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -16,7 +16,17 @@ import numpy as np
 
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.parts import Parts, Refit
-from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, LAYOUTS, SELECTIONS, Array, Call, Shape
+from gradspec.conformance.model.problem import (
+    CONVOLUTIONS,
+    DTYPES,
+    FLOATS,
+    LAYOUTS,
+    SELECTIONS,
+    Array,
+    Attributes,
+    Call,
+    Shape,
+)
 from gradspec.conformance.model.reference import neighbouring_sizes
 from gradspec.spec.errors import ShapeError
 
@@ -135,7 +145,7 @@ def _other_parts(parts: Parts, call: Call, difference: str) -> Iterator[Parts]:
         yield parts.changed(attributes={**own, difference: value})
 
 
-def _matters(call: Call, name: str, given: Mapping[str, Any]) -> bool:
+def _matters(call: Call, name: str, given: Attributes) -> bool:
     """Whether the attribute has a say in what the call gives."""
     if name == "ties":
         return call.mode != "value"

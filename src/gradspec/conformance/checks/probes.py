@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -162,7 +161,7 @@ def conv(dtype: str, x: Shape, outputs: int, kernel: int) -> Problem:
     return Problem("conv", rank, (x, (outputs, x[1], *(kernel,) * rank), None), {}, dtype)
 
 
-def _pool(op: str, rank: int, dtype: str, **attributes: Any) -> Problem:
+def _pool(op: str, rank: int, dtype: str, **attributes: object) -> Problem:
     kernel = {1: (256,), 2: (16, 16), 3: (4, 8, 8), 4: (4, 4, 4, 4)}[rank]
     return Problem(op, rank, ((ROWS, 1, *kernel),), {"kernel_size": kernel, **attributes}, dtype)
 

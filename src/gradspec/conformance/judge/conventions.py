@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from flint import fmpq
-from numpy.typing import NDArray
 
 from gradspec.backends.tables import PADDING, hits, take
 from gradspec.conformance.model.geometry import geometry_of
@@ -96,7 +95,7 @@ class Chosen(Winners):
         self.choice = choice
         super().__init__(call.named()["x"], _windows(call), call.problem.keepdims)
 
-    def _largest(self, cells: NDArray[Any], real: Bools) -> Bools:
+    def _largest(self, cells: Array, real: Bools) -> Bools:
         nans = np.isnan(cells) & real
         competing = real
         if self.choice.nans == "ignored":

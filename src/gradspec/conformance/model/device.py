@@ -66,7 +66,9 @@ def packed(arrays: Iterable[Array], fill: int) -> tuple[Bytes, list[PackedPlace]
     return memory, places
 
 
-Given: TypeAlias = Mapping[str, Any]
+Foreign: TypeAlias = Any
+"""An array, or a buffer, of whatever library."""
+Given: TypeAlias = Mapping[str, Foreign]
 """Arrays of one call by name, of whatever library."""
 
 
@@ -149,34 +151,34 @@ class PackedMemory(Memory):
     """Memory behind a bus: the arrays of many calls are one transfer, and so are their results."""
 
     @abstractmethod
-    def upload(self, memory: Bytes) -> Any:
+    def upload(self, memory: Bytes) -> Foreign:
         """Bytes of the host on the device."""
 
     @abstractmethod
-    def download(self, buffer: Any) -> Bytes:
+    def download(self, buffer: Foreign) -> Bytes:
         """And back."""
 
     @abstractmethod
-    def view(self, buffer: Any, place: PackedPlace) -> Any:
+    def view(self, buffer: Foreign, place: PackedPlace) -> Foreign:
         """The array that lies in a place."""
 
     @abstractmethod
-    def copy(self, buffer: Any) -> Any: ...
+    def copy(self, buffer: Foreign) -> Foreign: ...
 
     @abstractmethod
-    def same(self, one: Any, other: Any) -> bool:
+    def same(self, one: Foreign, other: Foreign) -> bool:
         """Whether two buffers hold the same bytes."""
 
     @abstractmethod
-    def join(self, arrays: Sequence[Any]) -> Any:
+    def join(self, arrays: Sequence[Foreign]) -> Foreign:
         """The bytes of arrays one after the other."""
 
     @abstractmethod
-    def is_own(self, array: Any) -> bool:
+    def is_own(self, array: Foreign) -> bool:
         """Whether an array is the library's, and on the device."""
 
     @abstractmethod
-    def dtype(self, array: Any) -> np.dtype[Any]: ...
+    def dtype(self, array: Foreign) -> np.dtype[Any]: ...
 
     def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
         return _PackedCargo(self, calls, fill)
@@ -311,7 +313,7 @@ HOST = Device()
 # --- arrays of libraries on the host ----------------------------------------------------------------------------------
 
 
-def enter(library: str, given: Array) -> Any:
+def enter(library: str, given: Array) -> Foreign:
     """An array of NumPy as one of the library, of the same memory where that can be."""
     if library == "torch":
         import torch
@@ -325,7 +327,7 @@ def enter(library: str, given: Array) -> Any:
     return given
 
 
-def leave(given: Any) -> Array:
+def leave(given: Foreign) -> Array:
     """What a kernel returned, as an array of NumPy."""
     if hasattr(given, "get") and hasattr(given, "device") and not hasattr(given, "detach"):  # CuPy's
         return np.asarray(given.get())

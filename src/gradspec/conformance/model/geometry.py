@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradspec.backends.tables import ABSENT, table
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING_POOLS, Problem, Shape
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING_POOLS, Attributes, Problem, Shape
 from gradspec.spec.conv import Form, conv_form, transposed_form
 from gradspec.spec.window import AxisWindow, Regular, Window, adaptive, per_axis, regular, whole
 
@@ -125,14 +124,14 @@ def _geometry_of(
     return WindowGeometry(window, lead, channels, spatial, value)
 
 
-def _pool_window(op: str, spatial: Shape, given: Mapping[str, Any]) -> Window:
+def _pool_window(op: str, spatial: Shape, given: Attributes) -> Window:
     if op in SLIDING_POOLS:
         names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
         return regular(spatial, **{name: given[name] for name in names if name in given})
     return adaptive(spatial, given["output_size"]) if op.startswith("adaptive") else whole(spatial)
 
 
-def _convolution(op: str, rank: int, shapes: tuple[Shape | None, ...], given: Mapping[str, Any]) -> WindowGeometry:
+def _convolution(op: str, rank: int, shapes: tuple[Shape | None, ...], given: Attributes) -> WindowGeometry:
     x, weight, bias = (None if shape is None else np.broadcast_to(np.float32(0), shape) for shape in shapes)
     assert x is not None
     named = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **given}
@@ -144,7 +143,7 @@ def _convolution(op: str, rank: int, shapes: tuple[Shape | None, ...], given: Ma
     return WindowGeometry(form.window, lead, channels, spatial, (*lead, *form.x_shape), form)
 
 
-def _columns(op: str, rank: int, shape: Shape, given: Mapping[str, Any]) -> WindowGeometry:
+def _columns(op: str, rank: int, shape: Shape, given: Attributes) -> WindowGeometry:
     sizes = tuple(given["output_size"]) if op == "fold" else shape[len(shape) - rank :]
     steps = per_axis("stride", given.get("stride", 1), rank, least=1)
     window = regular(sizes, given["kernel_size"], steps, given.get("padding", 0), given.get("dilation", 1))

@@ -5,7 +5,6 @@ The specification's geometry puts it together, so that every change is a legal c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -13,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.geometry import geometry_of
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, DTYPES, INPUTS, Array, Call, Problem, Shape
+from gradspec.conformance.model.problem import (
+    COLUMNS,
+    CONVOLUTIONS,
+    DTYPES,
+    INPUTS,
+    Array,
+    Attributes,
+    Call,
+    Problem,
+    Shape,
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class Parts:
     sizes: Shape
     kernel: Shape
     has_bias: bool
-    attributes: Mapping[str, Any]
+    attributes: Attributes
 
     @staticmethod
     def of(problem: Problem) -> Parts:

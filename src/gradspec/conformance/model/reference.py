@@ -16,6 +16,7 @@ from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.parts import recut
 from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, CallSignature, Problem
 from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES as TYPES
 from gradspec.graph.types import TensorType
@@ -143,7 +144,7 @@ class Reference:
         return gradients if mode == "vjp" else _derivatives(gradients.vjp(), len(gradients.outputs))
 
 
-def _giving(graph: Graph, outputs: Sequence[Any]) -> Graph:
+def _giving(graph: Graph, outputs: Sequence[Var]) -> Graph:
     return replace(graph, outputs=tuple(outputs)).simplify()
 
 

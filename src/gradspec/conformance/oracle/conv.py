@@ -11,15 +11,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from flint import fmpq
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from gradspec.backends.tables import readers, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.meaning import (
     Bools,
     Decision,
     Floats,
     Ints,
+    Meaning,
+    MeaningRule,
     float_array,
     has_exact_products,
     lead_of,
@@ -124,7 +127,7 @@ def _is_stored_sum(got: Floats, parts: list[Floats], storage: Format) -> Bools:
     return found
 
 
-Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+Pair: TypeAlias = tuple[Array, Array]
 """A tensor and the weight it meets."""
 
 
@@ -137,22 +140,22 @@ class _Trilinear:
         self.readers = readers(self.taps, int(np.prod(form.window.sizes)))
         self.axes = [axis for axis in form.window.axes if isinstance(axis, Regular)]
 
-    def _split(self, array: NDArray[Any]) -> Floats:
+    def _split(self, array: Array) -> Floats:
         """``[sample, group, channel, position]``."""
         *lead, channels = lead_of(array, self.rank)
         planes = planes_of(array, self.rank)
         return planes.reshape(prod(lead), self.form.groups, channels // self.form.groups, planes.shape[-1])
 
-    def _weights(self, w: NDArray[Any]) -> Floats:
+    def _weights(self, w: Array) -> Floats:
         """``[group, m, c, k]``."""
         groups, outs, ins = self.form.groups, self.form.g_channels, self.form.x_channels
         return w.astype(np.float64).reshape(groups, outs // groups, ins // groups, self.taps.shape[1])
 
-    def read(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
+    def read(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
         return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, cells_near)
 
-    def write(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
+    def write(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
         return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, outputs_near)
 
@@ -182,7 +185,7 @@ class _Trilinear:
     def _gathered(
         self,
         pairs: Sequence[Pair],
-        added: NDArray[Any] | None,
+        added: Array | None,
         places: Ints,
         otherwise: int,
         order: tuple[int, int, int],
@@ -216,7 +219,7 @@ class _Trilinear:
         each = list(product(range(groups), slices(samples * rows, depth * len(split))))
         return SumMeaning(lead + out, lambda: (chunk(*which) for which in each), mixed)
 
-    def compare(self, x: NDArray[Any], g: NDArray[Any]) -> SumMeaning:
+    def compare(self, x: Array, g: Array) -> SumMeaning:
         """``compare(x, g)``: rows are ``(c, k)``, columns ``m``, summed over samples and outputs."""
         xs, gs, form, narrow = self._split(x), self._split(g), self.form, has_exact_products(x, g)
         samples, _, channels, _ = xs.shape
@@ -252,22 +255,24 @@ def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
     return np.asarray(np.take(x, plane[:, :, None] * size + here[:, None, :]))
 
 
-def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> SumMeaning | None:
+def _bias_sums(form: Form, g: Array, b: Array | None) -> SumMeaning | None:
     if b is None:
         return None
     by_channel = np.moveaxis(g.astype(np.float64), -1 - form.window.rank, 0)
     return leaf_sums(b.shape, by_channel.reshape(len(b), g.size // max(len(b), 1)), None, g)
 
 
-def _optional(data: Any) -> NDArray[Any] | None:
+def _optional(data: ArrayLike | None) -> Array | None:
     return None if data is None else float_array(data)
 
 
-def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
+def _conv(transposed: bool, mode: str) -> MeaningRule:
     """Convolution or its transpose: the same form, entered from either side."""
     make_form: Any = transposed_form if transposed else conv_form
 
-    def build(x: Any, weight: Any, bias: Any, **arguments: Any) -> Any:
+    def build(
+        x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None, **arguments: Any
+    ) -> Meaning | tuple[Meaning | None, ...]:
         x, w, b = float_array(x), float_array(weight), _optional(bias)
         other = {name: arguments.pop(name) for name in ("dx", "dweight", "dbias", "g") if name in arguments}
         form = make_form(x, w, b, **arguments)
@@ -289,7 +294,7 @@ def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
     return build
 
 
-MEANINGS: dict[str, Callable[..., Any]] = {
+MEANINGS: dict[str, MeaningRule] = {
     f"{op}{suffix}": _conv(op == "conv_transpose", mode)
     for op in ("conv", "conv_transpose")
     for suffix, mode in {"": "value", "_jvp": "jvp", "_vjp": "vjp"}.items()

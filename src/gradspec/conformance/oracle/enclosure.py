@@ -21,9 +21,9 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.enclosed import OWN_TINIEST, OWN_UNIT, Enclosed, in_blocks, largest
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
 from gradspec.domains.formats import F64, Format, format_named
@@ -151,13 +151,13 @@ class _SumNode:
     def _varies(self) -> bool:
         return any(e.varies for e in self.operands)
 
-    def _each(self, part: Callable[[Enclosed], NDArray[Any]]) -> list[Any]:
+    def _each(self, part: Callable[[Enclosed], Array]) -> list[Any]:
         """A part of every float operand that is not held; the others as they are."""
         pairs = enumerate(zip(self.operands, self.types, strict=True))
         held = {*self.rule.fixed} - {*self.rule.factors}
         return [np.asarray(part(e) if t.is_float and i not in held else e.centre) for i, (e, t) in pairs]
 
-    def _of(self, part: Callable[[Enclosed], NDArray[Any]], attrs: Any = None) -> Floats:
+    def _of(self, part: Callable[[Enclosed], Array], attrs: Any = None) -> Floats:
         return _absolute(self.rule, self.node, self._each(part), self.attrs if attrs is None else attrs)
 
     def enclosed(self) -> Enclosed:
@@ -484,10 +484,10 @@ def _several(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
+def _specials(node: Node, operands: Sequence[Enclosed]) -> list[Array]:
     """The NaNs and infinities that every evaluation gives, for which rules have no ends; 0 elsewhere, and where one is
     not met at the centres and at the corners that are tried, and thus not known."""
-    found: list[NDArray[Any]] = [np.asarray(y) for y in apply_all(node.op, _attrs(node), *(e.centre for e in operands))]
+    found: list[Array] = [np.asarray(y) for y in apply_all(node.op, _attrs(node), *(e.centre for e in operands))]
     if all(np.isfinite(y).all() for y in found):
         return found
     corners = [[e.ends[end] for e, end in zip(operands, cycle(order), strict=False)] for order in CORNERS]
@@ -500,14 +500,14 @@ def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
     ]
 
 
-def _with(e: Enclosed, number: float) -> NDArray[Any]:
+def _with(e: Enclosed, number: float) -> Array:
     """The centres, with a number for what is not known; 1 among integers."""
     return np.where(e.is_known, e.centre, number if e.centre.dtype.kind == "f" else e.centre.dtype.type(1))
 
 
 def _compiled_rule(
     node: Node, varies: Sequence[bool], arithmetic: BoundArithmetic
-) -> Callable[..., list[tuple[NDArray[Any], NDArray[Any]]]]:
+) -> Callable[..., list[tuple[Array, Array]]]:
     """From operands, each its ends or, if it does not vary, itself, to the ends of results; of a point, one array."""
     builder, boxes = Builder(), []
     for i, (var, moves) in enumerate(zip(node.inputs, varies, strict=True)):
@@ -521,7 +521,7 @@ def _compiled_rule(
     counts = [len({*box.ends}) for box in results]
     run = compile(builder.build([end for box in results for end in dict.fromkeys(box.ends)], allow_unused=True))
 
-    def lows_and_highs(*given: Any) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    def lows_and_highs(*given: Any) -> list[tuple[Array, Array]]:
         values = iter(_several(run(*given)))
         found = ([np.asarray(next(values)) for _ in range(count)] for count in counts)
         return [(each[0], each[-1]) for each in found]
@@ -529,7 +529,7 @@ def _compiled_rule(
     return lows_and_highs
 
 
-def _between(low: NDArray[Any], high: NDArray[Any], special: NDArray[Any], type: TensorType) -> Enclosed:
+def _between(low: Array, high: Array, special: Array, type: TensorType) -> Enclosed:
     """Ends of NaN say that nothing is known."""
     if not type.is_float:
         return Enclosed(low, np.where(low == high, 0.0, np.inf), between=(low, high))

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.attributes import spelled
@@ -41,7 +40,7 @@ MOST_ARITHMETICS = 8
 class GraphResults:
     """A graph on arrays: what every output of it may be, by the arithmetic."""
 
-    def __init__(self, graph: Graph, arrays: list[NDArray[Any]]) -> None:
+    def __init__(self, graph: Graph, arrays: list[Array]) -> None:
         self.graph, self.arrays = graph, arrays
         self._found = LRUCache[list[Enclosed]](MOST_ARITHMETICS)
 
@@ -72,10 +71,10 @@ class EnclosedMeaning(Meaning):
         """Between which all derivatives near the inputs lie, and so all that there are at a kink."""
         return self.results.enclosed(None, HULL)[self.place].ends
 
-    def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _numbers(self, array: Array) -> Array:
         return array.astype(np.float64) if self.type.is_float else array
 
-    def _default_arithmetic(self, array: NDArray[Any]) -> Arithmetic:
+    def _default_arithmetic(self, array: Array) -> Arithmetic:
         return Arithmetic.of(self.type.dtype.name if self.type.is_float else "f64")
 
     def rounded(self, format: str | Format) -> Floats:
@@ -91,7 +90,7 @@ class EnclosedMeaning(Meaning):
             return Permitted(None, None, centre == np.inf, centre == -np.inf, bool(np.isnan(centre)))
         return Permitted(rational(low.item()), rational(high.item()), False, False, False)
 
-    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
+    def _decide(self, got: Array, arithmetic: Arithmetic) -> Decision:
         found = self.enclosed(arithmetic)
         centre = np.asarray(found.centre).ravel()
         low, high = (np.asarray(end).ravel() for end in found.ends)
@@ -131,7 +130,7 @@ def expected(call: Call) -> Meanings:
 def _value(call: Call) -> Meanings:
     window = geometry_of(call.problem).window
     if call.problem.op in SELECTIONS and window is not None:
-        won = Winners(comparable_array(call.inputs[0]), window, call.problem.keepdims)
+        won = Winners(comparable_array(call.named()["x"]), window, call.problem.keepdims)
         return {"y": won.values(), "indices": won.indices()}
     return {"y": meaning(call.problem.op, *call.inputs, **spelled(call.problem))}
 

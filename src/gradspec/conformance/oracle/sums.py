@@ -20,10 +20,10 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from flint import fmpq, fmpz_mat
-from numpy.typing import NDArray
+from flint import fmpq, fmpz, fmpz_mat
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, has_exact_products, round_array
 from gradspec.conformance.oracle.tolerance import Facts, Permitted, error_bound, permitted, power
 from gradspec.domains.exact import rational
@@ -639,26 +639,26 @@ class _ExactProducts:
         """Of the products of factors that are ``least`` or more."""
         return self._entry(self._masses(least), row, column)
 
-    def _entry(self, numbers: list[Any], row: int, column: int) -> fmpq:
+    def _entry(self, numbers: list[fmpz], row: int, column: int) -> fmpq:
         exponent = self.row_exponents[row] + self.column_exponents[column]
         number = int(numbers[row * len(self.columns) + column])
         return fmpq(number << max(exponent, 0), 1 << max(-exponent, 0))
 
     @cached_property
-    def _values(self) -> list[Any]:
+    def _values(self) -> list[fmpz]:
         return self._product(self.left, self.right)
 
     @cache  # noqa: B019  (one instance judges one chunk, and goes)
-    def _masses(self, least: float) -> list[Any]:
+    def _masses(self, least: float) -> list[fmpz]:
         sides = ((self.left, self.rows), (self.right, self.columns))
         kept = (zip(numbers, (np.abs(part) >= least).ravel(), strict=True) for numbers, part in sides)
         return self._product(*([abs(v) if keep else 0 for v, keep in pairs] for pairs in kept))
 
-    def _product(self, left: list[int], right: list[int]) -> list[Any]:
+    def _product(self, left: list[int], right: list[int]) -> list[fmpz]:
         m, k, n = len(self.rows), self.rows.shape[1], len(self.columns)
         if k == 0:
-            return [0] * (m * n)
-        entries: list[Any] = (fmpz_mat(m, k, left) * fmpz_mat(n, k, right).transpose()).entries()
+            return [fmpz(0)] * (m * n)
+        entries: list[fmpz] = (fmpz_mat(m, k, left) * fmpz_mat(n, k, right).transpose()).entries()
         return entries
 
 
@@ -745,7 +745,7 @@ def leaf_sums(
     shape: tuple[int, ...],
     leaves: Floats,
     divisors: Floats | None,
-    of: NDArray[Any],
+    of: Array,
     mixed: Mixes = lambda arithmetic: None,
 ) -> SumMeaning:
     """Sums of numbers of an array, each divided if there are divisors."""

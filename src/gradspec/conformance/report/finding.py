@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from markupsafe import Markup
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.case import PLAIN
-from gradspec.conformance.model.problem import INPUTS
+from gradspec.conformance.model.problem import INPUTS, Attributes
 from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.report.planes import SIGNS, drawn
 from gradspec.conformance.report.scenes import Scene, scene
@@ -50,7 +50,7 @@ def places(finding: Finding) -> list[tuple[str, str, str]]:
 
 
 def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
-    problem: Mapping[str, Any] = finding.case.get("problem") or {}
+    problem: Attributes = finding.case.get("problem") or {}
     names = (problem.get("signature") or {}).get("names") or INPUTS.get(finding.op, ())
     for name, shape in zip(names, problem.get("shapes", ()), strict=False):
         yield name, "not given" if shape is None else "×".join(map(str, shape)) or "a single number"
@@ -61,7 +61,7 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
     yield "way of calling", finding.variant if finding.variant != "plain" else ""
 
 
-def _attributes(op: str, problem: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(op: str, problem: Attributes) -> dict[str, Any]:
     """All of them, as in the call: those that it leaves out have their defaults."""
     given = {name: _tuples(value) for name, value in problem.get("attributes", {}).items()}
     return {**settled(op, problem["rank"], given), **given} if given and op in INPUTS else given

@@ -91,7 +91,7 @@ def _cut(span: range, most: int, focus: int) -> range:
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """A number in full, without a fraction that is zero.
 
     >>> import numpy as np

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def _inputs(call: Call) -> Scene:
 
 
 def _plane(
-    name: str, array: Any, lead: Index, marks: Marks, window: Window | None = None, filling: str = ""
+    name: str, array: Array, lead: Index, marks: Marks, window: Window | None = None, filling: str = ""
 ) -> MarkedPlane:
     """One plane of an array, with the padding that a window reads around it."""
     axes = () if window is None else window.axes
@@ -125,7 +125,7 @@ def _tap(window: Window, output: Index, cell: Index) -> Index:
     return tuple(a.positions(o).index(p) for a, o, p in zip(window.axes, output, cell, strict=True))
 
 
-def _unraveled(place: Any, sizes: Index) -> Index:
+def _unraveled(place: float, sizes: Index) -> Index:
     return tuple(int(i) for i in np.unravel_index(int(place), sizes))
 
 

@@ -218,7 +218,7 @@ def merge_findings(found: Iterable[Finding]) -> list[Finding]:
     return sorted(_unmasked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
 
 
-def _manner(finding: Finding) -> tuple[Any, ...]:
+def _manner(finding: Finding) -> tuple[object, ...]:
     family, empty = FAMILIES.get(finding.op, finding.op), EMPTY & {*finding.features}
     if finding.rule in ("raised", "shape"):  # neither asks for the mode
         if empty:
