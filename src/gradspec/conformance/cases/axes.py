@@ -142,23 +142,23 @@ def _sliding_axes(
     rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool, within: AxisDomain
 ) -> AxisTable:
     count = scale.drawn
-    k = _allowed(rng, within.kernels, rng.integers(scale.kernels[0], scale.kernels[1] + 1, count))
-    s = _allowed(rng, within.strides, rng.choice(scale.strides, count))
-    d = _allowed(rng, within.dilations, rng.choice(scale.dilations, count))
+    k = _draw_allowed(rng, within.kernels, rng.integers(scale.kernels[0], scale.kernels[1] + 1, count))
+    s = _draw_allowed(rng, within.strides, rng.choice(scale.strides, count))
+    d = _draw_allowed(rng, within.dilations, rng.choice(scale.dilations, count))
     extent = d * (k - 1) + 1
     least = 1 if scale.sizes[0] == 1 else extent
     # A fifth of one-cell axes, because in so small a corner the rarest combinations live.
     n = np.where(rng.random(count) < 0.2, least, rng.integers(scale.sizes[0], scale.sizes[1] + 1, count))
     if within != FREE:  # wide windows need long axes
         n = np.where(rng.random(count) < 0.3, extent + rng.integers(0, 3 * s + 2), n)
-    n = _allowed(rng, within.sizes, n)
+    n = _draw_allowed(rng, within.sizes, n)
     lo = np.where((n == 1) & (rng.random(count) < 0.5), extent - rng.integers(0, 3, count), _paddings(rng, k, extent))
     lo = np.maximum(lo, 0)
     hi = np.where(rng.random(count) < 0.25, _paddings(rng, k, extent), lo)
     if within.paddings is not None:
         lo, hi = rng.choice(within.paddings, count).T
     extra = rng.integers(0, np.maximum(s, d)) * (rng.random(count) < 0.5) if transposed else np.zeros(count, np.int64)
-    extra = _allowed(rng, within.extras, extra)
+    extra = _draw_allowed(rng, within.extras, extra)
     if transposed:
         rows = np.stack([n, k, s, lo, hi, d, extra, n], 1)
         rows = rows[((n - 1) * s - lo - hi + extent + extra >= 1) & (extra < np.maximum(s, d))]
@@ -184,7 +184,7 @@ def _few_windows(rows: Ints, scale: Scale, transposed: bool, within: AxisDomain)
     return AxisTable(rows[alive], traits[alive])
 
 
-def _allowed(rng: np.random.Generator, allowed: tuple[int, ...] | None, drawn: Ints) -> Ints:
+def _draw_allowed(rng: np.random.Generator, allowed: tuple[int, ...] | None, drawn: Ints) -> Ints:
     return drawn if allowed is None else rng.choice(allowed, len(drawn))
 
 
@@ -239,7 +239,7 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDAr
     }
     if transposed:
         found["ceil_mode"] = np.zeros(len(n), np.bool_)
-    return _packed(found), 3 * ((real > 0) & there).sum(axis=1) >= outputs
+    return _pack_traits(found), 3 * ((real > 0) & there).sum(axis=1) >= outputs
 
 
 def _most_hits(rows: Ints, size: Ints) -> Ints:
@@ -255,7 +255,7 @@ def _most_hits(rows: Ints, size: Ints) -> Ints:
     return best
 
 
-def _packed(found: dict[str, NDArray[np.bool_]]) -> Ints:
+def _pack_traits(found: dict[str, NDArray[np.bool_]]) -> Ints:
     return np.asarray(sum(np.asarray(found[name], np.int64) * BIT[name] for name in found), np.int64)
 
 
@@ -277,14 +277,14 @@ def _adaptive_axes(scale: Scale, within: AxisDomain) -> AxisTable:
         "deep": longest >= scale.many,
     }
     zeros, ones = np.zeros_like(n), np.ones_like(n)
-    return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, m], 1), _packed(found))
+    return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, m], 1), _pack_traits(found))
 
 
 def _whole_axes(scale: Scale, within: AxisDomain) -> AxisTable:
     n = np.asarray(within.sizes or range(scale.sizes[0], scale.sizes[1] + 1))
     zeros, ones = np.zeros_like(n), np.ones_like(n)
     found = {"one_cell_axis": n == 1, "deep": n >= scale.many}
-    return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, ones], 1), _packed(found))
+    return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, ones], 1), _pack_traits(found))
 
 
 # --- long axes --------------------------------------------------------------------------------------------------------
@@ -335,16 +335,16 @@ def most(op: str, blocks: Sequence[str]) -> int | None:
     return MOST_BESIDE if limited else None
 
 
-def drawn_size(rng: np.random.Generator, op: str, blocks: Sequence[str], least: int) -> int:
+def draw_size(rng: np.random.Generator, op: str, blocks: Sequence[str], least: int) -> int:
     """A size of a case that has other features beside; mostly not among the longest."""
     longest = most(op, blocks) or (OFTEN if rng.random() < 0.8 else SIZES[0])
     return int(rng.choice([size for size in SIZES if least <= size <= longest]))
 
 
-def stretched(rng: np.random.Generator, axis: DrawnAxis, size: int, family: str, ceil: bool) -> DrawnAxis:
+def stretch_axis(rng: np.random.Generator, axis: DrawnAxis, size: int, family: str, ceil: bool) -> DrawnAxis:
     """An axis whose input or, as often, whose output has so many cells.
 
-    >>> stretched(np.random.default_rng(0), DrawnAxis(5, 2, 2, outputs=2), 33, "sliding", False).outputs
+    >>> stretch_axis(np.random.default_rng(0), DrawnAxis(5, 2, 2, outputs=2), 33, "sliding", False).outputs
     33
     """
     on_output = bool(rng.integers(2))
@@ -387,12 +387,10 @@ _WIDEST = {1: 5, 2: 5, 3: 3, 4: 2}
 TRIES = 50
 
 
-def drawn_axes(
-    rng: np.random.Generator, style: str, family: str, rank: int, small: bool, ceil: bool
-) -> list[DrawnAxis]:
+def draw_axes(rng: np.random.Generator, style: str, family: str, rank: int, small: bool, ceil: bool) -> list[DrawnAxis]:
     """An axis for each of ``rank``; ``small`` ones have few windows.
 
-    >>> [axis.kernel >= 8 for axis in drawn_axes(np.random.default_rng(0), "wide_window", "sliding", 2, False, False)]
+    >>> [axis.kernel >= 8 for axis in draw_axes(np.random.default_rng(0), "wide_window", "sliding", 2, False, False)]
     [False, True]
     """
     if style == "block":

@@ -186,14 +186,14 @@ class _BoxSearch:
             values = [tuple((n, n) for n in entries) for entries in values] + [
                 (side,) * base.rank for side in ((0, 1), (1, 0))
             ]
-        layers = [self._followed(base, {name: value}) for value in values]
+        layers = [self._follow_kernel(base, {name: value}) for value in values]
         taken, everything = self._among(layers)
         if everything:
             return None
         chosen = {getattr(layer, name) for layer in (base, *taken)} | self.followed.get(name, set())
-        return {_alike(value) for value in chosen}
+        return {_collapse_axes(value) for value in chosen}
 
-    def _followed(self, base: TriedLayer, change: dict[str, Any]) -> TriedLayer:
+    def _follow_kernel(self, base: TriedLayer, change: dict[str, Any]) -> TriedLayer:
         """The base with a change; where a kernel changes, padding or stride follow it if it is not taken otherwise."""
         value = change.get("kernel_size")
         if value is None or base.op not in SLIDING or self.takes(replace(base, **change)):
@@ -236,7 +236,7 @@ class _BoxSearch:
         return None if isinstance(found, set) and len(found) < len(alike) else found
 
 
-def _alike(value: Shape | tuple[Shape, ...]) -> object:
+def _collapse_axes(value: Shape | tuple[Shape, ...]) -> object:
     """One number for axes, and sides, that are all the same."""
     flat = {n for entry in value for n in (entry if isinstance(entry, tuple) else (entry,))}
     return flat.pop() if len(flat) == 1 else value

@@ -14,7 +14,7 @@ from gradspec.backends.tables import table, take
 from gradspec.conformance.model.geometry import WindowGeometry, extent, extremes, geometry_of, leaves
 from gradspec.conformance.model.problem import FLOATS, NON_CONTIGUOUS, SELECTIONS, Array, Call, Problem
 from gradspec.domains.formats import format_named
-from gradspec.spec.window import Adaptive, AxisWindow, Regular
+from gradspec.spec.window import Adaptive, AxisWindow
 
 MANY_HITS = 12
 LONG_SUM = 1000
@@ -95,10 +95,6 @@ def _does_not_divide(axis: AxisWindow) -> bool:
     return (axis.size + axis.lo + axis.hi - extent(axis)) % axis.stride != 0
 
 
-def _is_rounded_up(axis: Regular) -> bool:
-    return axis.outputs > (axis.size + axis.lo + axis.hi - extent(axis)) // axis.stride + 1
-
-
 def _padding_only_window(s: Subject) -> bool:
     if s.indices is not None:
         return bool((s.indices < 0).any())
@@ -169,7 +165,10 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "kernel_2": lambda s: {*s.parts.each("kernel")} == {2},
     "kernel_3": lambda s: {*s.parts.each("kernel")} == {3},
     "padding_only_window": _padding_only_window,
-    "ceil_mode": lambda s: bool(s.given("ceil_mode")) and any(map(_is_rounded_up, s.parts.sliding)),
+    "ceil_mode": lambda s: (
+        bool(s.given("ceil_mode"))
+        and any(a.outputs > (a.size + a.lo + a.hi - extent(a)) // a.stride + 1 for a in s.parts.sliding)
+    ),
     "count_exclude_pad": _count_exclude_pad,
     "divisor_override": lambda s: s.given("divisor_override") is not None,
     "grouped": lambda s: s.parts.channels is not None and 1 < (s.given("groups") or 1) < s.parts.channels,

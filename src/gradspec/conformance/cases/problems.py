@@ -21,10 +21,10 @@ from gradspec.conformance.cases.axes import (
     AxisTable,
     DrawnAxis,
     axes,
-    drawn_axes,
-    drawn_size,
+    draw_axes,
+    draw_size,
     mask,
-    stretched,
+    stretch_axis,
 )
 from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
 from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, Allowed, AxisDomain, KernelDomain, frames
@@ -143,7 +143,7 @@ class Goal:
             wanted.append("sided")
         return wanted
 
-    def assigned(self) -> list[int] | None:
+    def assign_traits(self) -> list[int] | None:
         """Traits for each axis, one axis after the other, as masks for which there are axes; None if there are none."""
         shared, spread = self.shared_traits, self.spread_traits
         for together in range(len(spread), 0, -1) if self.rank > 1 and not self.equal else (len(spread) or 1,):
@@ -199,9 +199,9 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
         one = framed[rng.integers(len(framed))] if goal.domain else goal
         if one.style and not one.frame:
             small = goal.op == "smooth_max_pool"
-            chosen = drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, goal.ceil)
+            chosen = draw_axes(rng, goal.style, family(goal.op), goal.rank, small, goal.ceil)
         else:
-            masks = _assigned(rng, one) if attempt < TRIES // 2 else one.assigned()
+            masks = _draw_traits(rng, one) if attempt < TRIES // 2 else one.assign_traits()
             if masks is None:
                 return None
             chosen = _axes(rng, one, masks)
@@ -215,11 +215,11 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
 def in_frames(goal: Goal) -> tuple[Goal, ...]:
     """The goal in every frame of its domain that has axes for it. Where a frame says nothing, axes may have a style."""
     if not goal.domain:
-        return (goal,) if goal.style or goal.assigned() is not None else ()
+        return (goal,) if goal.style or goal.assign_traits() is not None else ()
     found = []
     for frame in frames(goal.domain, goal.op, goal.rank):
         one = goal if set(frame) == {FREE} else replace(goal, frame=frame, equal=goal.equal and len(set(frame)) == 1)
-        if (one.style and not one.frame) or one.assigned() is not None:
+        if (one.style and not one.frame) or one.assign_traits() is not None:
             found.append(one)
     return tuple(found)
 
@@ -232,7 +232,7 @@ def _enough_leaves(goal: Goal, attempt: int) -> int:
     return few << attempt // 3
 
 
-def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
+def _draw_traits(rng: np.random.Generator, goal: Goal) -> list[int] | None:
     """Traits for each axis, each on some of them at random if there are such axes."""
     for _ in range(4 if goal.rank > 1 else 0):
         masks = [goal.shared_traits] * goal.rank
@@ -243,7 +243,7 @@ def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
                     masks[i] |= BIT[trait]
         if goal.have(masks):
             return masks
-    return goal.assigned()
+    return goal.assign_traits()
 
 
 def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[DrawnAxis]:
@@ -280,20 +280,20 @@ class _Builder:
 
     def __init__(self, rng: np.random.Generator, goal: Goal, axes: Sequence[DrawnAxis]) -> None:
         self.rng, self.goal = rng, goal
-        longest = (goal.size or drawn_size(rng, goal.op, goal.blocks, BLOCK)) if goal.blocks else 0
+        longest = (goal.size or draw_size(rng, goal.op, goal.blocks, BLOCK)) if goal.blocks else 0
         self.long = {name: longest if i == 0 else longest // 2 + 1 for i, name in enumerate(goal.blocks)}
-        axes = self.lengthened(axes)
+        axes = self.lengthen(axes)
         self.sizes, self.kernel, stride, low, high, dilation, self.extra, self.outputs = zip(*axes, strict=True)
         self.sliding = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
 
-    def lengthened(self, axes: Sequence[DrawnAxis]) -> list[DrawnAxis]:
-        """The axes, those that are to be long stretched."""
+    def lengthen(self, axes: Sequence[DrawnAxis]) -> list[DrawnAxis]:
+        """The axes, those that are to be long stretch_axis."""
         found, rank = list(axes), len(axes)
         places = {"block_width": rank - 1, "block_height": int(self.rng.integers(max(rank - 1, 1)))}
         for name, place in places.items():
             if name in self.long:
                 size = self.one_of((*SIZES, "")[rank - 1 - place], (self.long[name],), self.long[name]) or 1
-                found[place] = stretched(self.rng, found[place], size, family(self.goal.op), self.goal.ceil)
+                found[place] = stretch_axis(self.rng, found[place], size, family(self.goal.op), self.goal.ceil)
         return found
 
     def problem(self, *shapes: Shape | None, **attributes: Any) -> Problem:
@@ -345,7 +345,7 @@ class _Builder:
             return (0, int(self.rng.integers(1, 4)))
         if self.goal.bare:
             return ()
-        return self.enlarged([(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][self.rng.integers(7)], cells)
+        return self.enlarge([(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][self.rng.integers(7)], cells)
 
     @property
     def beside(self) -> tuple[int, ...]:
@@ -353,7 +353,7 @@ class _Builder:
         enough = self.goal.has("block_channels") and self.goal.op != "conv_transpose"
         return (1,) if self.goal.size or enough else (SAMPLES,)
 
-    def enlarged(self, shape: Shape, cells: int) -> Shape:
+    def enlarge(self, shape: Shape, cells: int) -> Shape:
         """Where many cells are wanted, more samples until there are."""
         if not self.goal.has("large"):
             return shape
@@ -430,7 +430,7 @@ class _Builder:
             return (HEAVY_SAMPLES,)
         shape = [(SAMPLES,), (SAMPLES,), (5,), (2, 2)][self.rng.integers(4)]
         is_long = self.goal.has("long_sum") and self.goal.wide
-        return (-(-LONG_SUM // prod(self.outputs)),) if is_long else self.enlarged(shape, cells)
+        return (-(-LONG_SUM // prod(self.outputs)),) if is_long else self.enlarge(shape, cells)
 
     def channels_within(self) -> tuple[int, int, int] | None:
         """Groups, channels in and channels out, from a domain; None where this draw has none that go together."""

@@ -179,11 +179,11 @@ class ReferenceStream:
     @cached_property
     def _given(self) -> list[PlannedSizes]:
         """Every kind of numbers in every mode, on the types that were given; references take turns."""
-        return list(by_turns(map(self._of_given, self.references)))
+        return list(by_turns(map(self._plan_given, self.references)))
 
-    def _of_given(self, reference: Reference) -> Iterator[PlannedSizes]:
+    def _plan_given(self, reference: Reference) -> Iterator[PlannedSizes]:
         for dtype in reference.dtypes(self.selection.dtypes):
-            for types in islice(proposed(reference, dtype), len(reference.types)):
+            for types in islice(propose_types(reference, dtype), len(reference.types)):
                 if reference.takes(types):
                     kinds = self._kinds(reference, types)
                     yield from (PlannedSizes(reference, types, mode, kinds) for mode in self.modes(reference, types))
@@ -195,13 +195,13 @@ class ReferenceStream:
         masks = () if all(t.is_float for t in types) else (("normal", "masked"),)
         return (*KINDS, *masks, *bends)
 
-    def _sized(self) -> Iterator[PlannedSizes]:
+    def _plan_sizes(self) -> Iterator[PlannedSizes]:
         """Other sizes, each in every mode with a few kinds of numbers."""
         ladders = [
             zip(repeat(reference), islice(sizes, len(reference.types), MOST_SIZES))
             for reference in self.references
             for dtype in reference.dtypes(self.selection.dtypes)
-            for sizes in [proposed(reference, dtype, self.selection.sizes)]
+            for sizes in [propose_types(reference, dtype, self.selection.sizes)]
         ]
         turn = 0
         for reference, types in by_turns(ladders):
@@ -215,7 +215,7 @@ class ReferenceStream:
     @cached_property
     def _planned(self) -> LazyList[PlannedSizes]:
         """One batch of the given types, then two of other sizes, and so on; tracing for a size may take long."""
-        return LazyList(filter(None, chain.from_iterable(zip_longest(self._given, *[self._sized()] * 2))))
+        return LazyList(filter(None, chain.from_iterable(zip_longest(self._given, *[self._plan_sizes()] * 2))))
 
     def _row(self, number: int, rng: np.random.Generator) -> PlannedSizes:
         if row := self._planned.get(number):
@@ -292,7 +292,7 @@ def _can_be_met(reference: Reference, number: int) -> bool:
 # --- sizes that a reference is judged on ------------------------------------------------------------------------------
 
 
-def proposed(reference: Reference, dtype: str, blocks: Sequence[int] = ()) -> Iterator[Types]:
+def propose_types(reference: Reference, dtype: str, blocks: Sequence[int] = ()) -> Iterator[Types]:
     """Lists of types without end: those that were given, then with other sizes, one axis at a time and all at once."""
     lists = [in_dtype(types, dtype) for types in reference.types]
     yield from lists

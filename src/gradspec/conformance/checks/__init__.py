@@ -55,7 +55,7 @@ CHECKS = (
 
 SETTINGS: dict[str, Callable[[Target, Call, str], list[Verdict]]] = {
     **dict.fromkeys(("after", "around"), state.in_setting),
-    **dict.fromkeys(guards.PLACES, guards.placed),
+    **dict.fromkeys(guards.PLACES, guards.judge_placed),
     "together": lambda target, call, _: state.together(target, call),
     "out": lambda target, call, _: guards.outputs(target, call),
     "threads": lambda target, call, _: repeat.threads(target, call),
@@ -70,11 +70,11 @@ def check_again(target: Target, call: Call, rule: str, setting: str = "") -> lis
     """The call in its setting; without one, the checks that may say a rule is broken."""
     if setting:
         made = SETTINGS[setting.partition(" ")[0]]
-        return _looked(lambda target, call: made(target, call, setting), target, call)
-    return [verdict for check in CHECKS if rule in check.rules for verdict in _looked(check.look, target, call)]
+        return _look(lambda target, call: made(target, call, setting), target, call)
+    return [verdict for check in CHECKS if rule in check.rules for verdict in _look(check.look, target, call)]
 
 
-def _looked(look: Callable[[Target, Call], list[Verdict]], target: Target, call: Call) -> list[Verdict]:
+def _look(look: Callable[[Target, Call], list[Verdict]], target: Target, call: Call) -> list[Verdict]:
     """What a check says; nothing where a device had no room for it."""
     try:
         return look(target, call)
@@ -131,8 +131,8 @@ def examine(
     if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
         is_wrong = any(verdict.kind == "defect" for verdict in verdicts)  # and then other calls are as well
         due = [check for check in CHECKS if check.applies(case) and not (is_wrong and check.looks_around)]
-        verdicts += [verdict for check in due for verdict in _looked(check.look, target, call)]
-    judge.snapshot.restored()
+        verdicts += [verdict for check in due for verdict in _look(check.look, target, call)]
+    judge.snapshot.restore()
     return call, verdicts
 
 

@@ -217,7 +217,7 @@ def _with_entry(name: str, place: int) -> Callable[[Parts], Iterator[Parts]]:
     return changed
 
 
-def _swapped(parts: Parts) -> Iterator[Parts]:
+def _swap_sizes(parts: Parts) -> Iterator[Parts]:
     """As many cells, in axes whose sizes are exchanged."""
     for name in ("sizes", "lead"):
         entries: Shape = getattr(parts, name)
@@ -236,7 +236,7 @@ def _more(name: str) -> Callable[[Parts], Iterator[Parts]]:
 SIZES: dict[str, Callable[[Parts], Iterator[Parts]]] = {
     "size of the last axis": _with_entry("sizes", -1),
     "size of the first axis": _with_entry("sizes", 0),
-    "sizes exchanged": _swapped,
+    "sizes exchanged": _swap_sizes,
     "size of the batch": _with_entry("lead", 0),
     "number of input channels": _more("channels"),
     "number of output channels": _more("outputs"),

@@ -96,11 +96,11 @@ class Adder:
         rows = np.zeros((ROWS, self.leaves))
         rows[: len(x)] = x * self.divisor
         factors = np.broadcast_to(np.ones(self.leaves) if weight is None else weight, (WEIGHTS, self.leaves))
-        return self._added(rows, factors)[: len(x)]
+        return self._add(rows, factors)[: len(x)]
 
-    def _added(self, rows: Floats, factors: Floats) -> Floats:
+    def _add(self, rows: Floats, factors: Floats) -> Floats:
         arrays = (rows, factors, None) if self.weighted else (rows,)
-        return called(self.target, self.problem, arrays).reshape(ROWS, -1)
+        return call_value(self.target, self.problem, arrays).reshape(ROWS, -1)
 
 
 class WeightGradient(Adder):
@@ -116,7 +116,7 @@ class WeightGradient(Adder):
     def leaves(self) -> int:
         return SAMPLES * self.block
 
-    def _added(self, rows: Floats, factors: Floats) -> Floats:
+    def _add(self, rows: Floats, factors: Floats) -> Floats:
         sizes, dtype = self.problem.x_shape[2:], DTYPES[self.problem.dtype]
         x, g = (np.moveaxis(part.reshape(-1, SAMPLES, *sizes), 0, 1).astype(dtype) for part in (rows, factors))
         inputs = (np.ascontiguousarray(x), np.zeros(self.problem.shapes[1] or (), dtype), None)
@@ -124,7 +124,7 @@ class WeightGradient(Adder):
         return result_of(self.target, call, "grad_weight").reshape(WEIGHTS, ROWS).T
 
 
-def called(target: Target, problem: Problem, arrays: tuple[Floats | None, ...]) -> Floats:
+def call_value(target: Target, problem: Problem, arrays: tuple[Floats | None, ...]) -> Floats:
     """The value of a problem on given numbers, in float64."""
     dtype = DTYPES[problem.dtype]
     pairs = zip(arrays, problem.shapes, strict=True)
@@ -200,7 +200,7 @@ def probe(
 def rounds_factors(target: Target) -> bool:
     """Whether factors of float32 lose what TF32 drops of them."""
     weighted = (adder for adder in adders(target, "f32") if adder.weighted)
-    measured = (_measured("", adder, _significand) for adder in weighted)
+    measured = (_measure("", adder, _significand) for adder in weighted)
     return any(found is not None and re.match(r"(\d|1[01]) of", found.result) for found in measured)
 
 
@@ -213,14 +213,14 @@ def _probes_of(target: Target, dtype: str, ops: Sequence[str], is_late: Callable
         for name, (measure, applies) in _MEASURES.items():
             if not applies(adder) or (adder.transforms and measure is not _leakage):
                 continue
-            found = _measured(name, adder, (lambda _: (NO_TIME, True)) if is_late() else measure)
+            found = _measure(name, adder, (lambda _: (NO_TIME, True)) if is_late() else measure)
             if found is not None:
                 yield found
             if found is not None and found.result.startswith(RAISED):
                 break
 
 
-def _measured(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, bool]]) -> Probe | None:
+def _measure(name: str, adder: Adder, measure: Callable[[Adder], tuple[str, bool]]) -> Probe | None:
     try:
         result, normal = measure(adder)
     except NotOfferedError:
@@ -406,10 +406,10 @@ def _change(adder: Adder, problem: Problem) -> tuple[Floats, tuple[int, ...], fl
     if adder.weighted:
         arrays[1] = arrays[1] * taps
     place = tuple(n // 2 for n in x.shape)
-    small = called(adder.target, problem, tuple(arrays))
+    small = call_value(adder.target, problem, tuple(arrays))
     x[place] = huge
     with np.errstate(invalid="ignore"):
-        change = np.abs(called(adder.target, problem, tuple(arrays)) - small)
+        change = np.abs(call_value(adder.target, problem, tuple(arrays)) - small)
     for tap in np.argwhere(taps if adder.weighted else np.ones_like(taps)):
         reader = tuple(p - t for p, t in zip(place[2:], tap.tolist(), strict=True))
         change[(place[0], slice(None) if adder.weighted else place[1], *reader)] = 0

@@ -105,10 +105,10 @@ class Chosen(Winners):
             competing = competing | (self.taps == PADDING)
         tied = super()._largest(cells, competing)
         has_nan = (tied & nans).any(axis=-1, keepdims=True)
-        return np.where(has_nan, _narrowed(tied, self.choice.nans), _narrowed(tied, self.choice.ties))
+        return np.where(has_nan, _narrow(tied, self.choice.nans), _narrow(tied, self.choice.ties))
 
 
-def _narrowed(tied: Bools, rule: str) -> Bools:
+def _narrow(tied: Bools, rule: str) -> Bools:
     if rule in ("all", "split"):
         return tied
     ordered = tied[..., ::-1] if rule == "last" else tied
@@ -295,7 +295,7 @@ def _integers(like: Array, call: Call, start: int = 0) -> Array:
 
 def contradiction(target: Target, call: Call, choice: ChoiceRule) -> str | None:
     """What of the target does not make this choice on the same inputs, or None."""
-    made = list(_offered(target, call))
+    made = list(_run_offered(target, call))
     for mode, partner, results in made:
         for name in ("indices", "dy", "grad_x"):
             if name in results and not _follows(target, partner, name, results[name], choice):
@@ -308,7 +308,7 @@ def contradiction(target: Target, call: Call, choice: ChoiceRule) -> str | None:
 _WORDS = {"value": "index", "jvp": "JVP", "vjp": "VJP"}
 
 
-def _offered(target: Target, call: Call) -> Iterator[tuple[str, Call, Results]]:
+def _run_offered(target: Target, call: Call) -> Iterator[tuple[str, Call, Results]]:
     """The other modes that the target offers, with their results."""
     for mode, partner in partners(call).items():
         if mode == call.mode or target.declines(call.problem, mode) is not None:
@@ -364,16 +364,13 @@ def is_transposed(dy: Array, grad: Array, tangent: Array, cotangent: Array, dtyp
     """
     if not (np.isfinite(dy.astype(np.float64)).all() and np.isfinite(grad.astype(np.float64)).all()):
         return False
-    ybar, v, jv, jty = (_exactly(array) for array in (cotangent, tangent, dy, grad))
+    wide = (array.astype(np.float64).ravel().tolist() for array in (cotangent, tangent, dy, grad))
+    ybar, v, jv, jty = ([rational(number) for number in numbers] for numbers in wide)
     unit = rational(format_named(dtype).unit)
     stored = adjoint_tolerance(ybar, [unit * abs(e) for e in jv], v, [unit * abs(e) for e in jty])
     gap = _inner(ybar, jv) - _inner(jty, v)
     whole = all(float(e).is_integer() and abs(e) < 1 / unit for e in (*jv, *jty))
     return bool(gap == 0 if whole else abs(gap) <= stored)
-
-
-def _exactly(array: Array) -> list[fmpq]:
-    return [rational(number) for number in array.astype(np.float64).ravel().tolist()]
 
 
 def _inner(a: list[fmpq], b: list[fmpq]) -> fmpq:

@@ -60,11 +60,11 @@ def explain(verdict: Verdict) -> str:
     >>> print(explain(Verdict("defect", "raised", got="TypeError: too many arguments")).partition(" A call")[0])
     TypeError: too many arguments.
     """
-    sentences = (stated(verdict), verdict.detail[:1].upper() + verdict.detail[1:], RULES.get(verdict.rule, ""))
+    sentences = (state_result(verdict), verdict.detail[:1].upper() + verdict.detail[1:], RULES.get(verdict.rule, ""))
     return " ".join(s if s.endswith((".", ":")) or s == "" else f"{s}." for s in sentences if s)
 
 
-def stated(told: Verdict | Finding) -> str:
+def state_result(told: Verdict | Finding) -> str:
     """What stands where, and what may stand there: ``y at [0, 1] is 3, expected 2``."""
     where = "" if told.place is None else f" at {list(told.place)}"
     what = f"{told.result}{where} is " if told.result else ""

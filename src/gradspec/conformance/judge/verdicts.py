@@ -39,7 +39,7 @@ class Snapshot:
     def __init__(self, call: Call) -> None:
         self.call, self.before = call, {name: array.copy() for name, array in call.arrays().items()}
 
-    def restored(self) -> list[str]:
+    def restore(self) -> list[str]:
         """The arrays, in words, that were no longer what they had been, and now are again."""
         arrays = self.call.arrays()
         changed = [name for name, array in arrays.items() if not same_bits(array, self.before[name])]
@@ -114,7 +114,7 @@ class Judge:
             beside = f"the call wrote beside {'the array it was given' if str(why) else 'an array that it allocated'}"
             return [Verdict("defect", "guard", str(why), variant, detail=beside)]
         except InputChangedError as why:
-            return [_changed(argument_label(str(why), call), variant)]
+            return [_report_changed(argument_label(str(why), call), variant)]
         except Exception as error:  # whatever the target raises is its own doing
             raised = f"{type(error).__name__}: {error}"
             is_empty = call.problem.is_reference and any(array.size == 0 for array in call.named().values())
@@ -122,8 +122,8 @@ class Judge:
                 sort = "empty" if is_empty else call.layout
                 return [Verdict("not_offered", variant=variant, detail=f"of arrays that are {sort}: {raised}")]
             return [Verdict("defect", "raised", variant=variant, got=raised)]
-        if changed := self.snapshot.restored():
-            return [_changed(name, variant) for name in changed]
+        if changed := self.snapshot.restore():
+            return [_report_changed(name, variant) for name in changed]
         given = [name for name in self.meanings if name in results]
         if not given:
             nothing = f"it gives none of {', '.join(self.meanings)}"
@@ -150,7 +150,7 @@ class Judge:
         return verdict
 
 
-def _changed(name: str, variant: str) -> Verdict:
+def _report_changed(name: str, variant: str) -> Verdict:
     return Verdict("defect", "input_changed", name, variant, detail=f"the call wrote into its {name}")
 
 
@@ -239,7 +239,7 @@ class _Result:
         is_gradient = call.problem.op in SELECTIONS and self.name == "grad_x"
         if is_gradient and chooses_a_tied_cell(self.target, call):
             return self._chosen(judgement, wrong, Explanation(("another_tie",)), wanted)
-        rule = rule_of(call, self.name, judgement, place)
+        rule = self.broken_rule(judgement, place)
         own = self.target.composed(call.problem, call.mode)
         mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, own)
         if mode is not None:
@@ -260,6 +260,26 @@ class _Result:
                 return self._wide(own)
         return self.verdict("pass", detail=f"within the tolerance of {mode}, of which it is composed")
 
+    def broken_rule(self, judgement: Judgement, place: int) -> str:
+        """The rule that a wrong result breaks at a flat place."""
+        call, empty = self.call, padding_only(self.call, self.name)
+        if empty is not None and empty.ravel()[place]:
+            return "padding_only"
+        if self.name == "indices":
+            return "indices"
+        allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+        if allowed.low is None or not np.isfinite(got):
+            return "special"
+        if call.mode == "second":
+            return "second"
+        if call.mode == "vjp" and call.problem.op in SELECTIONS:
+            return "vjp.hits"
+        if isinstance(judgement.meaning, Selected):
+            return f"{call.mode}.selection"
+        if call.mode == "value" and call.problem.op == "smooth_max_pool":
+            return "value.smooth"
+        return f"{call.mode}.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
+
     def _likeliest(self, judgement: Judgement) -> Explanation | None:
         """The first explanation that the target documents, or that nothing it does speaks against; or the first."""
         first = None
@@ -277,7 +297,7 @@ class _Result:
         """A choice that is not ours: a convention if the target documents it, or nothing it does speaks against it."""
         kind, detail = "convention", f"{found.words} ({', '.join(found.names)})"
         place = int(np.flatnonzero(where.ravel())[0])
-        rule = _CHOICE_RULES.get(found.names[0]) or rule_of(self.call, self.name, judgement, place)
+        rule = _CHOICE_RULES.get(found.names[0]) or self.broken_rule(judgement, place)
         if not set(found.names) <= self.target.conventions():
             if self.target.strict:
                 kind, detail = "defect", f"{detail}, {self.target.undeclared(found.names)}"
@@ -315,7 +335,7 @@ class _ReferenceResult(_Result):
         wanted = str(judgement.permitted(place))
         if self.call.mode != "value" and self._is_between(judgement, wrong):
             return self._chosen(judgement, wrong, Explanation(("another_subgradient",)), wanted)
-        rule = rule_of(self.call, self.name, judgement, place)
+        rule = self.broken_rule(judgement, place)
         if self._is_of_infinities(judgement, wrong):
             return self.verdict("undecided", detail="what comes of infinities depends on the formula")
         modes = {*self.allow, "ftz"} if self._has_subnormals() else self.allow
@@ -323,6 +343,12 @@ class _ReferenceResult(_Result):
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
         return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+
+    def broken_rule(self, judgement: Judgement, place: int) -> str:
+        allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+        if allowed.low is None or not np.isfinite(got):
+            return "special"
+        return f"spec.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
 
     def _has_subnormals(self) -> bool:
         """Whether subnormal numbers are among the inputs: which of them a product loses depends on the formula."""
@@ -369,26 +395,3 @@ class _ReferenceResult(_Result):
         with np.errstate(invalid="ignore"):
             is_kink = high - low > A_KINK * np.maximum(np.abs(low), np.abs(high))
             return bool((is_kink & np.isfinite(low) & np.isfinite(high) & (low <= got) & (got <= high)).all())
-
-
-def rule_of(call: Call, name: str, judgement: Judgement, place: int) -> str:
-    """The rule that a wrong result breaks at a flat place."""
-    empty = None if call.problem.is_reference else padding_only(call, name)
-    if empty is not None and empty.ravel()[place]:
-        return "padding_only"
-    if name == "indices" and not call.problem.is_reference:
-        return "indices"
-    allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
-    if allowed.low is None or not np.isfinite(got):
-        return "special"
-    if call.problem.is_reference:
-        return f"spec.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
-    if call.mode == "second":
-        return "second"
-    if call.mode == "vjp" and call.problem.op in SELECTIONS:
-        return "vjp.hits"
-    if isinstance(judgement.meaning, Selected):
-        return f"{call.mode}.selection"
-    if call.mode == "value" and call.problem.op == "smooth_max_pool":
-        return "value.smooth"
-    return f"{call.mode}.{'exact_sum' if allowed.low == allowed.high else 'sum'}"

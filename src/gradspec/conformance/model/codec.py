@@ -79,7 +79,7 @@ def _codec(hint: Any) -> Codec:
         is_plain = arguments == (str,)
         return Codec(dict, lambda data, where: Counter(counts.read(data, where))) if is_plain else _rows(hint)
     if origin is Mapping and arguments[1] is Any:
-        return _mapping(Codec(_thawed, lambda data, where: _frozen(data)))
+        return _mapping(Codec(_thaw, lambda data, where: _freeze(data)))
     if origin in (dict, Mapping):
         return _mapping(_codec(arguments[1]))
     if origin in (tuple, list, frozenset):
@@ -87,13 +87,13 @@ def _codec(hint: Any) -> Codec:
     return Codec(lambda value: value, lambda data, where: _expect(data, hint, where))
 
 
-def _frozen(data: Any) -> Any:
+def _freeze(data: Any) -> Any:
     """Lists as tuples."""
-    return tuple(map(_frozen, data)) if isinstance(data, list) else data
+    return tuple(map(_freeze, data)) if isinstance(data, list) else data
 
 
-def _thawed(value: Any) -> Any:
-    return list(map(_thawed, value)) if isinstance(value, tuple) else value
+def _thaw(value: Any) -> Any:
+    return list(map(_thaw, value)) if isinstance(value, tuple) else value
 
 
 def _expect(data: Any, kind: type, where: str) -> Any:
@@ -150,14 +150,14 @@ def _rows(hint: Any) -> Codec:
     return Codec(lambda value: [[*key, number] for key, number in sorted(value.items())], read)
 
 
-def _written(array: Array) -> dict[str, Any]:
+def _write_array(array: Array) -> dict[str, Any]:
     name = next(name for name, dtype in ARRAY_DTYPES.items() if dtype == array.dtype)
     cells = array.ravel().astype(np.float64).tolist() if name in FLOATS else array.ravel().tolist()
     words = [cell if isinstance(cell, int) or np.isfinite(cell) else str(cell) for cell in cells]
     return {"dtype": name, "shape": list(array.shape), "cells": words}
 
 
-def _read(data: Any, where: str) -> Array:
+def _read_array(data: Any, where: str) -> Array:
     dtype = _expect(_expect(data, dict, where).get("dtype"), str, f"{where}.dtype")
     if dtype not in ARRAY_DTYPES:
         raise FormatError(f"{where}.dtype: {dtype!r} is not known; use one of {', '.join(ARRAY_DTYPES)}")
@@ -169,4 +169,4 @@ def _read(data: Any, where: str) -> Array:
         raise FormatError(f"{where}: these cells are no {dtype} array of shape {shape}: {error}") from None
 
 
-_ARRAY = Codec(_written, _read)
+_ARRAY = Codec(_write_array, _read_array)

@@ -23,7 +23,7 @@ ALIGNED, ALLOCATED = 256, 16
 """To how many bytes a device aligns what it allocates, and at least every allocator on the host."""
 
 
-def placed(array: Array, memory: Bytes) -> Array:
+def copy_into(array: Array, memory: Bytes) -> Array:
     """A copy in given memory, as far apart as its cells are now."""
     low, _ = byte_bounds(array)
     copy: Array = np.ndarray(array.shape, array.dtype, memory, array.ctypes.data - low, array.strides)

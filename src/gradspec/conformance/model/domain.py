@@ -84,7 +84,7 @@ class KernelDomain:
     @staticmethod
     def of(**given: object) -> KernelDomain:
         """From values, sets, tuples or ranges of them. A ``ValueError`` says what cannot be meant."""
-        found = {name: _allowed(name, value) for name, value in given.items()}
+        found = {name: _parse_allowed(name, value) for name, value in given.items()}
         return KernelDomain(tuple((name, found[name]) for name in NAMES if name in found))
 
     @staticmethod
@@ -98,7 +98,7 @@ class KernelDomain:
         for name, equals, _ in pairs:
             if not equals:
                 raise ValueError(f"domain: {name!r} says no value; write name=value, as in {EXAMPLE}")
-        return KernelDomain.of(**{name: _read(name, value) for name, _, value in pairs})
+        return KernelDomain.of(**{name: _read_values(name, value) for name, _, value in pairs})
 
     def __str__(self) -> str:
         return " ".join(f"{name}={written(allowed)}" for name, allowed in self.entries)
@@ -157,7 +157,7 @@ class KernelDomain:
         >>> KernelDomain.of(kernel_size={(3, 3)}, channels=range(8, 65, 8)).told
         'kernel_size 3x3, channels from 8 to 64 that 8 divides'
         """
-        return ", ".join(f"{name} {_told(allowed)}" for name, allowed in self.entries)
+        return ", ".join(f"{name} {_describe(allowed)}" for name, allowed in self.entries)
 
 
 EVERYTHING = KernelDomain()
@@ -255,7 +255,7 @@ def facts(problem: Problem) -> Iterator[tuple[str, object]]:
 # --- values as they are written ---------------------------------------------------------------------------------------
 
 
-def _allowed(name: str, given: Any) -> Allowed:
+def _parse_allowed(name: str, given: Any) -> Allowed:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         raise ValueError(
@@ -290,21 +290,21 @@ def _depth(given: object) -> int:
 
 def _member(name: str, member: object) -> Any:
     if name in FLAGS:
-        return _expected(name, member, isinstance(member, bool), "True or False")
+        return _require(name, member, isinstance(member, bool), "True or False")
     if name in WORDS:
-        return _expected(name, member, member in WORDS[name], f"some of {', '.join(map(str, WORDS[name]))}")
+        return _require(name, member, member in WORDS[name], f"some of {', '.join(map(str, WORDS[name]))}")
     if name in COUNTS:
         return None if member is None and name in ABSENT else _number(name, member, COUNTS[name])
     if not isinstance(member, tuple):
         return None if member is None and name in ABSENT else _number(name, member, LEAST[name])
     entries = tuple(_entry(name, entry) for entry in member)
-    _expected(name, member, 1 <= len(entries) <= len(RANKS), "a number for each of 1 to 4 axes")
+    _require(name, member, 1 <= len(entries) <= len(RANKS), "a number for each of 1 to 4 axes")
     return entries if len(entries) > 1 or isinstance(entries[0], tuple) else entries[0]
 
 
 def _entry(name: str, entry: object) -> int | tuple[int, ...] | None:
     if name == "padding" and isinstance(entry, tuple):
-        _expected(name, entry, len(entry) == 2, "pairs of the two sides of an axis")
+        _require(name, entry, len(entry) == 2, "pairs of the two sides of an axis")
         return tuple(_number(name, side, 0) for side in entry)
     return None if entry is None and name in ABSENT else _number(name, entry, LEAST[name])
 
@@ -319,13 +319,13 @@ def _number(name: str, given: Any, least: int) -> int:
     return number
 
 
-def _expected(name: str, given: Given, is_right: bool, expected: str) -> Given:
+def _require(name: str, given: Given, is_right: bool, expected: str) -> Given:
     if not is_right:
         raise ValueError(f"{name} names {given!r}; give {expected}")
     return given
 
 
-def _read(name: str, text: str) -> range | list[object]:
+def _read_values(name: str, text: str) -> range | list[object]:
     """The value of a name in a command: ``3x3``, ``1,2``, ``8..1024:8``, ``0+1x0+1``, ``none``, ``true``."""
     if ".." in text:
         first, _, rest = text.partition("..")
@@ -366,7 +366,7 @@ def written_value(value: object) -> str:
     return "x".join("+".join(map(str, entry)) if isinstance(entry, tuple) else written_value(entry) for entry in value)
 
 
-def _told(allowed: Allowed) -> str:
+def _describe(allowed: Allowed) -> str:
     if not isinstance(allowed, range):
         return " or ".join(map(written_value, allowed))
     divisor = f" that {allowed.step} divides" if allowed.step > 1 and allowed[0] % allowed.step == 0 else ""

@@ -59,18 +59,18 @@ class Reference:
         self._programs = LRUCache[Graph](MOST_GRAPHS)
         self.found = LRUCache[Any](MOST_GRAPHS)
         """Cached facts about it, by caller."""
-        self.name = _registered(name, self)
+        self.name = _register(name, self)
         self.given = len(self.types[0])
         """How many inputs it has beside parameters."""
 
     def graph(self, types: Types) -> Graph:
         """The graph for these types, or a ValueError that says why there is none."""
-        found = self._graphs.get_or_make(types, lambda: self._traced(types))
+        found = self._graphs.get_or_make(types, lambda: self._try_trace(types))
         if isinstance(found, str):
             raise ValueError(found)
         return found
 
-    def _traced(self, types: Types) -> Graph | str:
+    def _try_trace(self, types: Types) -> Graph | str:
         try:
             graph = self._trace(types)
         except Exception as error:  # of whatever library it is written in
@@ -89,7 +89,7 @@ class Reference:
         return True
 
     def takes(self, types: Types) -> bool:
-        return isinstance(self._graphs.get_or_make(types, lambda: self._traced(types)), Graph)
+        return isinstance(self._graphs.get_or_make(types, lambda: self._try_trace(types)), Graph)
 
     @cached_property
     def dtype(self) -> str:
@@ -137,23 +137,23 @@ class Reference:
         graph = self.graph(self.types_of(problem))
         if mode == "value":
             return graph
-        graph = _giving(graph, (graph.outputs[problem.interface.of],))
+        graph = _with_outputs(graph, (graph.outputs[problem.interface.of],))
         if mode == "jvp":
             return _derivatives(graph.jvp(), 1)
         gradients = _derivatives(graph.vjp(), 1)
         return gradients if mode == "vjp" else _derivatives(gradients.vjp(), len(gradients.outputs))
 
 
-def _giving(graph: Graph, outputs: Sequence[Var]) -> Graph:
+def _with_outputs(graph: Graph, outputs: Sequence[Var]) -> Graph:
     return replace(graph, outputs=tuple(outputs)).simplify()
 
 
 def _derivatives(graph: Graph, values: int) -> Graph:
     """Without the values that stand before derivatives."""
-    return _giving(graph, graph.outputs[values:])
+    return _with_outputs(graph, graph.outputs[values:])
 
 
-def _registered(name: str, reference: Reference) -> str:
+def _register(name: str, reference: Reference) -> str:
     """A name that no other living reference has."""
     if name in _known:
         collect()  # an earlier one that only a cycle refers to

@@ -86,7 +86,7 @@ class SumsOfParts(SumMeaning):
         equal = _is_stored_sum(got, [a, b - added, added], arithmetic.storage)
         with np.errstate(invalid="ignore", over="ignore"):
             mass = np.abs(a) + np.abs(b) + 2 * np.abs(added)
-            stored = _stored(a, a_error, arithmetic) + _stored(b, b_error, arithmetic)
+            stored = _stored_errors(a, a_error, arithmetic) + _stored_errors(b, b_error, arithmetic)
             # ``F + Γ^T_{J−1}(Σ|A_j| + F)`` for J = 3
             error = stored + float(gamma(rational(arithmetic.storage.unit), 2)) * (mass + stored)
             near = np.abs(got - (a + b)) * (1 + SLACK) <= error * (1 - SLACK)
@@ -108,7 +108,7 @@ class SumsOfParts(SumMeaning):
         return replace(alone, low=min(alone.low, y - error), high=max(alone.high, y + error))
 
 
-def _stored(value: Floats, error: Floats, arithmetic: Arithmetic) -> Floats:
+def _stored_errors(value: Floats, error: Floats, arithmetic: Arithmetic) -> Floats:
     """``stored_error`` of arrays."""
     storage = arithmetic.storage
     rounding = np.maximum(float(storage.unit) * (np.abs(value) + error), float(storage.tiniest) / 2)
@@ -153,13 +153,13 @@ class _Trilinear:
 
     def read(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
-        return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, cells_near)
+        return self._gather(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, cells_near)
 
     def write(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
-        return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, outputs_near)
+        return self._gather(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, outputs_near)
 
-    def _mixed(
+    def _mix(
         self,
         pairs: Sequence[Pair],
         addends: Floats,
@@ -182,7 +182,7 @@ class _Trilinear:
         terms = len(pairs) * self._split(pairs[0][0]).shape[2] + 1
         return transforms(arithmetic.algorithm, self.axes, terms).mixture(regions, addends, arithmetic)
 
-    def _gathered(
+    def _gather(
         self,
         pairs: Sequence[Pair],
         added: Array | None,
@@ -203,7 +203,7 @@ class _Trilinear:
         narrow = has_exact_products(*(array for pair in pairs for array in pair), *(() if added is None else (added,)))
         extra = None if added is None else added.astype(np.float64).reshape(groups, 1, width)
         addends = np.zeros(rows) if extra is None else extra.swapaxes(1, 2) + np.zeros(rows)
-        mixed = partial(self._mixed, pairs, addends, near, order[0] + 1)
+        mixed = partial(self._mix, pairs, addends, near, order[0] + 1)
         where = np.arange(samples * groups * width * rows, dtype=np.int64).reshape(samples, groups, width, rows)
 
         def chunk(group: int, part: slice) -> ProductChunk:

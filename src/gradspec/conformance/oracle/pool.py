@@ -54,19 +54,19 @@ class Winners:
 
     def values(self) -> Selected:
         """What the winners hold."""
-        return self._chosen(self.planes)
+        return self._select(self.planes)
 
     def indices(self) -> Selected:
         return Selected(self.winners.reshape(self.shape))
 
-    def _chosen(self, planes: Array) -> Selected:
+    def _select(self, planes: Array) -> Selected:
         chosen = np.take_along_axis(planes, np.maximum(self.winners, 0), axis=-1)
         return Selected(np.where(self.winners >= 0, chosen, 0).reshape(self.shape))
 
     def tangents(self, dx: Array, ties: str) -> Meaning:
         planes = planes_of(dx, self.window.rank)
         if ties == "first":
-            return self._chosen(planes)
+            return self._select(planes)
         leaves = np.where(self.tied, take(planes, self.taps), 0.0)
         share = np.maximum(self.tied.sum(axis=-1, keepdims=True), 1).astype(np.float64)
         return leaf_sums(self.shape, leaves, share if ties == "split" else None, dx)
@@ -137,7 +137,7 @@ def sliding_window(
     return sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-def pooled(reduction: MeaningRule, window_of: Callable[..., Window], names: tuple[str, ...]) -> MeaningRule:
+def pooling_rule(reduction: MeaningRule, window_of: Callable[..., Window], names: tuple[str, ...]) -> MeaningRule:
     """An operator: its reduction of the inputs, and of the options called ``names`` that it has, over its windows."""
 
     def build(**arguments: Any) -> Meaning | tuple[Meaning, ...]:
@@ -180,14 +180,14 @@ _REDUCTIONS: dict[str, tuple[MeaningRule, tuple[str, ...]]] = {
 # --- operators that move numbers, and their transposes, which add them up ---------------------------------------------
 
 
-def _unpooled(x: Array, indices: Array, output_size: Shape, **_: object) -> Meaning:
+def _unpool(x: Array, indices: Array, output_size: Shape, **_: object) -> Meaning:
     x, places = comparable_array(x), np.asarray(indices)
     rank, cells = spatial_rank("output_size", output_size), int(np.prod(output_size))
     _require_indices(lead_of(x, rank), tuple(output_size), places)
     planes = planes_of(places, rank)
     offset = np.arange(len(planes))[:, None] * cells
     received = hits(np.where(planes >= 0, planes + offset, -1), cells * len(planes))
-    return _added(lead_of(x, rank) + tuple(output_size), take(planes_of(x, 0).ravel(), received), x)
+    return _add_leaves(lead_of(x, rank) + tuple(output_size), take(planes_of(x, 0).ravel(), received), x)
 
 
 def _require_indices(lead: Shape, sizes: Shape, places: Array) -> None:
@@ -197,14 +197,14 @@ def _require_indices(lead: Shape, sizes: Shape, places: Array) -> None:
         spec.max_gather(np.zeros((*lead, *sizes)), places, len(sizes))
 
 
-def _added(shape: Shape, leaves: Array, of: Array) -> Meaning:
+def _add_leaves(shape: Shape, leaves: Array, of: Array) -> Meaning:
     """Sums of leaves; integers wrap around at the ends of their dtype."""
     if of.dtype.kind in "iu":
         return Selected(leaves.sum(axis=-1).astype(of.dtype).reshape(shape))
     return leaf_sums(shape, leaves, None, of)
 
 
-def _gathered(x: Array, indices: Array, rank: int) -> Meaning:
+def _gather(x: Array, indices: Array, rank: int) -> Meaning:
     x, places = comparable_array(x), np.asarray(indices)
     _require_indices(lead_of(x, rank), x.shape[x.ndim - rank :], places)
     planes, chosen = planes_of(x, rank), planes_of(places, rank)
@@ -212,15 +212,13 @@ def _gathered(x: Array, indices: Array, rank: int) -> Meaning:
     return Selected(np.where(chosen >= 0, found, 0).reshape(places.shape))
 
 
-def _unpooled_vjp(x: Array, indices: Array, g: Array, output_size: Shape) -> Meaning:
+def _unpool_vjp(x: Array, indices: Array, g: Array, output_size: Shape) -> Meaning:
     rank = spatial_rank("output_size", output_size)
     require_shape("cotangent", np.asarray(g), lead_of(np.asarray(x), rank) + tuple(output_size))  # type: ignore[arg-type]
-    return _gathered(g, indices, rank)
+    return _gather(g, indices, rank)
 
 
-def _unfolded(
-    x: Array, kernel_size: Shape, dilation: PerAxis, padding: Padding, stride: PerAxis, **_: object
-) -> Meaning:
+def _unfold(x: Array, kernel_size: Shape, dilation: PerAxis, padding: Padding, stride: PerAxis, **_: object) -> Meaning:
     x, rank = comparable_array(x), spatial_rank("kernel_size", kernel_size)
     taps = table(regular(spatial_sizes(x.shape, rank, channels=1), kernel_size, stride, padding, dilation))
     *lead, channels = lead_of(x, rank)
@@ -228,7 +226,7 @@ def _unfolded(
     return Selected(columns.reshape(*lead, channels * taps.shape[1], len(taps)))
 
 
-def _folded(
+def _fold(
     x: Array, output_size: Shape, kernel_size: Shape, dilation: PerAxis, padding: Padding, stride: PerAxis, **_: object
 ) -> Meaning:
     x = comparable_array(x)
@@ -239,30 +237,27 @@ def _folded(
     output, tap = np.divmod(np.maximum(received, 0), taps.shape[1])
     stored = np.where(received >= 0, tap * outputs + output, -1)
     blocks = planes_of(x, 0).reshape(int(np.prod(x.shape[:-2])) * channels, taps.shape[1] * outputs)
-    return _added((*x.shape[:-2], channels, *window.sizes), take(blocks, stored), x)
-
-
-def _unfold_vjp(x: Array, g: Array, kernel_size: Shape, **settings: Any) -> Meaning:
-    sizes = spatial_sizes(np.shape(x), spatial_rank("kernel_size", kernel_size), channels=1)
-    return _folded(g, sizes, kernel_size, **settings)
+    return _add_leaves((*x.shape[:-2], channels, *window.sizes), take(blocks, stored), x)
 
 
 MEANINGS: dict[str, MeaningRule] = {
     **{
-        f"{kind}{name}": pooled(reduction, window_of, options)
+        f"{kind}{name}": pooling_rule(reduction, window_of, options)
         for kind, window_of in _WINDOWS.items()
         for name, (reduction, options) in _REDUCTIONS.items()
     },
-    "max_unpool": _unpooled,
-    "max_unpool_jvp": lambda x, dx, **rest: _unpooled(dx, **rest),
-    "max_unpool_vjp": _unpooled_vjp,
-    "max_gather": _gathered,
-    "max_gather_jvp": lambda x, dx, **rest: _gathered(dx, **rest),
-    "max_gather_vjp": lambda x, g, rank, **rest: _unpooled(g, output_size=spatial_sizes(np.shape(x), rank), **rest),
-    "unfold": _unfolded,
-    "unfold_jvp": lambda x, dx, **rest: _unfolded(dx, **rest),
-    "unfold_vjp": _unfold_vjp,
-    "fold": _folded,
-    "fold_jvp": lambda x, dx, **rest: _folded(dx, **rest),
-    "fold_vjp": lambda x, g, **rest: _unfolded(g, **rest),
+    "max_unpool": _unpool,
+    "max_unpool_jvp": lambda x, dx, **rest: _unpool(dx, **rest),
+    "max_unpool_vjp": _unpool_vjp,
+    "max_gather": _gather,
+    "max_gather_jvp": lambda x, dx, **rest: _gather(dx, **rest),
+    "max_gather_vjp": lambda x, g, rank, **rest: _unpool(g, output_size=spatial_sizes(np.shape(x), rank), **rest),
+    "unfold": _unfold,
+    "unfold_jvp": lambda x, dx, **rest: _unfold(dx, **rest),
+    "unfold_vjp": lambda x, g, kernel_size, **rest: _fold(
+        g, spatial_sizes(np.shape(x), spatial_rank("kernel_size", kernel_size), channels=1), kernel_size, **rest
+    ),
+    "fold": _fold,
+    "fold_jvp": lambda x, dx, **rest: _fold(dx, **rest),
+    "fold_vjp": lambda x, g, **rest: _unfold(g, **rest),
 }

@@ -19,7 +19,7 @@ from gradspec.backends.tables import ABSENT, hits, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Meaning, MeaningRule, lead_of, planes_of
-from gradspec.conformance.oracle.pool import pooled, sliding_window
+from gradspec.conformance.oracle.pool import pooling_rule, sliding_window
 from gradspec.conformance.oracle.tolerance import Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.exact import rational
@@ -301,6 +301,6 @@ def _smooth(mode: str, x: Array, *given: Any) -> Meaning:
 
 
 MEANINGS: dict[str, MeaningRule] = {
-    f"smooth_max_pool{suffix}": pooled(partial(_smooth, mode), sliding_window, ("beta", "padding_mode"))
+    f"smooth_max_pool{suffix}": pooling_rule(partial(_smooth, mode), sliding_window, ("beta", "padding_mode"))
     for suffix, mode in {"": "value", "_jvp": "jvp", "_vjp": "vjp"}.items()
 }

@@ -194,7 +194,7 @@ class SumMeaning(Meaning):
     ) -> None:
         self.shape, self.chunks, self.mixed = shape, chunks, mixed
 
-    def estimated(self, arithmetic: Arithmetic) -> Iterator[tuple[Chunk, Estimates, Estimates]]:
+    def estimate_chunks(self, arithmetic: Arithmetic) -> Iterator[tuple[Chunk, Estimates, Estimates]]:
         """The chunks with what is known of their outputs: of their own leaves, and of what this arithmetic mixes."""
         mixture = self.mixed(arithmetic)
         for chunk in self.chunks():
@@ -203,10 +203,10 @@ class SumMeaning(Meaning):
 
     def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
         decided = Decision.of(np.zeros(got.shape, np.bool_))
-        for chunk, own, e in self.estimated(arithmetic):
+        for chunk, own, e in self.estimate_chunks(arithmetic):
             results = got[chunk.places]
             limits = Limits.of(chunk, e, arithmetic)
-            passes, fails = _filtered(results, _estimated_gap(results, e, arithmetic), limits, e, arithmetic)
+            passes, fails = _filter(results, _estimated_gap(results, e, arithmetic), limits, e, arithmetic)
             left = np.flatnonzero(~passes & ~fails)
             decided.exact += len(left)
             if len(left):
@@ -225,7 +225,7 @@ class SumMeaning(Meaning):
         """Values of the outputs at flat places, how far an accumulator may be from them, and which must be exact."""
         values, errors, exact = np.zeros((3, prod(self.shape)))
         accumulated = replace(arithmetic, storage=arithmetic.accumulate)
-        for chunk, _, e in self.estimated(arithmetic):
+        for chunk, _, e in self.estimate_chunks(arithmetic):
             values[chunk.places] = e.value
             errors[chunk.places] = Limits.of(chunk, e, accumulated).tolerance + e.error
             exact[chunk.places] = _exact_sums(e, arithmetic)[0]
@@ -249,7 +249,7 @@ class SumMeaning(Meaning):
 
     def facts_of(self, places: Ints, arithmetic: Arithmetic) -> Iterator[tuple[int, Facts]]:
         """The exact facts of the outputs at some flat places, with the place of each."""
-        for chunk, _, e in self.estimated(arithmetic):
+        for chunk, _, e in self.estimate_chunks(arithmetic):
             (found,) = np.nonzero(np.isin(chunk.places, places))
             if len(found):
                 yield from zip(chunk.places[found].tolist(), _facts(chunk, found, e, arithmetic), strict=True)
@@ -301,7 +301,7 @@ def _decide_exactly(
     distance[finite] = list(map(_distance, chunk.values(finite), got[finite].tolist()))
     same_format = np.full(len(got), arithmetic.storage == arithmetic.accumulate)
     gap = Gap(distance, np.zeros(len(got)), distance == 0, same_format)
-    passes, fails = _filtered(got, gap, limits, e, arithmetic)
+    passes, fails = _filter(got, gap, limits, e, arithmetic)
     decided = np.zeros(len(got), np.bool_)
     # Below this, products may have underflowed in float64, and the mass says too little.
     decided[finite] = (passes | fails)[finite] & (e.mass[finite] > 2.0**-900)
@@ -342,7 +342,7 @@ class Limits:
         return Limits(tolerance, in_accumulator & in_storage)
 
 
-def _filtered(got: Floats, gap: Gap, limits: Limits, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
+def _filter(got: Floats, gap: Gap, limits: Limits, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
     """``(passes, fails)``; neither where float64 cannot tell."""
     slack = e.slack
     with np.errstate(invalid="ignore", over="ignore"):
@@ -555,13 +555,13 @@ class ProductChunk(Chunk):
         leaves = products + (added != 0)
         with np.errstate(over="ignore", invalid="ignore"):
             mass = np.abs(rows) @ np.abs(columns) + np.abs(added)
-            value, rest, error = self._valued(rows, columns, added, leaves, mass)
+            value, rest, error = self._evaluate(rows, columns, added, leaves, mass)
         least = least_sums(lowest_bits(rows), lowest_bits(columns), products > 0)
         grain = np.minimum(lowest_bits(added), least)
         parts: list[Any] = [p.ravel() for p in (value, rest, error, mass, mass, leaves, products, grain)]
         return Estimates(*[*parts, self._specials()])
 
-    def _valued(
+    def _evaluate(
         self, rows: Floats, columns: Floats, added: Floats, leaves: Ints, mass: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Values, what is left of them, and how far they may be off."""
@@ -683,13 +683,13 @@ class LeafChunk(Chunk):
             quotients = finite / self.divisors
             mass = np.abs(quotients).sum(axis=1)
             count = (finite != 0).sum(axis=1)
-            value, rest, error = self._valued(finite, quotients, count, mass)
+            value, rest, error = self._evaluate(finite, quotients, count, mass)
             reach = np.maximum(np.abs(finite).sum(axis=1), mass)
         grain, products = quotient_grains(lowest_bits(finite), self.few), np.zeros_like(count)
         least = np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
         return Estimates(value, rest, error, mass, reach, count, products, least, self._specials())
 
-    def _valued(self, finite: Floats, quotients: Floats, count: Ints, mass: Floats) -> tuple[Floats, Floats, Floats]:
+    def _evaluate(self, finite: Floats, quotients: Floats, count: Ints, mass: Floats) -> tuple[Floats, Floats, Floats]:
         if self.narrow:
             return quotients.sum(axis=1), np.zeros(len(count)), (count + 4) * 2.0**-53 * mass
         back, more = _two_products(quotients, self.divisors)

@@ -13,7 +13,7 @@ from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.case import PLAIN
 from gradspec.conformance.model.problem import INPUTS, Attributes
 from gradspec.conformance.model.verdict import Finding
-from gradspec.conformance.report.planes import SIGNS, drawn
+from gradspec.conformance.report.planes import SIGNS, draw_grids
 from gradspec.conformance.report.scenes import Scene, scene
 from gradspec.conformance.report.templates import FOLDER, render
 from gradspec.conformance.report.words import MODE_WORDS, beyond, title_of
@@ -102,5 +102,5 @@ def _figure(shown: Scene) -> Markup:
         keys["padding"] = "padding"
     cut = "Only what matters of the larger arrays is drawn." if any(plane.is_cut for plane in shown.planes) else ""
     notes = " ".join(note for note in (shown.note, cut) if note)
-    grids = [grid for plane in shown.planes for grid in drawn(plane)]
+    grids = [grid for plane in shown.planes for grid in draw_grids(plane)]
     return render(f"{FOLDER}/scene.html", why="", grids=grids, keys=keys, notes=notes, SIGNS=SIGNS)

@@ -134,7 +134,9 @@ def narrow(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]) 
     """A finding of a group that stands for all of it but the rest."""
     others = {id(failure) for failure in rest}
     mine = [failure for failure in group if id(failure) not in others]
-    return replace(finding, count=len(mine), seen=_elsewhere(finding, _seen(mine)), causes=_causes(finding, mine))
+    return replace(
+        finding, count=len(mine), seen=_elsewhere(finding, _list_places(mine)), causes=_causes(finding, mine)
+    )
 
 
 def _causes(finding: Finding, failures: Sequence[Failure]) -> tuple[str, ...]:
@@ -177,7 +179,7 @@ def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Findin
         alike = [f for f in group if f.judged_call.problem.dtype == shrunk.judged_call.problem.dtype]
         told["suspicion"] = suspicion(target, [shrunk, *alike])
     found = Finding.about(shrunk, **told, count=len(group))
-    return replace(found, seen=_elsewhere(found, _seen(group)))
+    return replace(found, seen=_elsewhere(found, _list_places(group)))
 
 
 def _reproducer(texts: Mapping[str, str], shrunk: Failure) -> str:
@@ -197,7 +199,7 @@ def _reproducer(texts: Mapping[str, str], shrunk: Failure) -> str:
     return "\n".join([*lines, *comments]) + "\n"
 
 
-def _seen(group: Iterable[Failure]) -> set[str]:
+def _list_places(group: Iterable[Failure]) -> set[str]:
     return {f"{f.call.problem.op} {f.call.mode} {f.call.problem.dtype}" for f in group}
 
 
@@ -214,8 +216,8 @@ def merge_findings(found: Iterable[Finding]) -> list[Finding]:
     causes = list[Finding]()
     for _, same in groupby(by_manner, key=_manner):  # each joins the first, simpler one that needs nothing else
         simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
-        causes += _gathered([], simplest, lambda cause, one: True)
-    return sorted(_unmasked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
+        causes += _join_causes([], simplest, lambda cause, one: True)
+    return sorted(_join_masked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
 
 
 def _manner(finding: Finding) -> tuple[object, ...]:
@@ -230,7 +232,7 @@ def _manner(finding: Finding) -> tuple[object, ...]:
     return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
 
 
-def _unmasked(causes: list[Finding]) -> list[Finding]:
+def _join_masked(causes: list[Finding]) -> list[Finding]:
     """Findings joined to one of the same result that needs nothing else, and that neither NaN nor emptiness hides."""
 
     def result(finding: Finding) -> tuple[str, ...]:
@@ -240,10 +242,10 @@ def _unmasked(causes: list[Finding]) -> list[Finding]:
         return MASKS.isdisjoint(cause.features) and result(cause) == result(one)
 
     plain = [cause for cause in causes if MASKS.isdisjoint(cause.features)]
-    return _gathered(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
+    return _join_causes(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
 
 
-def _gathered(
+def _join_causes(
     causes: list[Finding], more: list[Finding], may_join: Callable[[Finding, Finding], bool]
 ) -> list[Finding]:
     """Causes, and more findings, each joined to the first cause that it may join and that needs no more than it."""

@@ -15,14 +15,10 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.attributes import is_usual, known
-from gradspec.conformance.model.domain import EVERYTHING, SIZES, Allowed, KernelDomain
+from gradspec.conformance.model.domain import EVERYTHING, LEAST, SIZES, Allowed, KernelDomain
 from gradspec.conformance.model.parts import Parts, Refit
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, FLOATS, Array, Call, Problem, Shape
 from gradspec.conformance.model.reference import Resized, free_axes, reference_of
-
-LEAST = {"kernel_size": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0, "output_size": 1}
-"""The attributes that have an entry for each axis, with the least that an entry may be."""
-
 
 # --- simpler parts ---------------------------------------------------------------------------------------------------
 
