@@ -16,12 +16,11 @@ from gradspec.conformance.judge.conventions import (
     is_transposed,
     partners,
 )
-from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import MODES, SELECTIONS, Call, Problem
 from gradspec.conformance.model.target import NotOfferedError, Target
-from gradspec.conformance.model.verdict import Verdict
+from gradspec.conformance.model.verdict import RULES, Verdict, explain
 from gradspec.conformance.oracle.expected import expected
 
 nan, inf = np.nan, np.inf

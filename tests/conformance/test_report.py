@@ -18,16 +18,14 @@ import pytest
 import browser
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import REDUCED
-from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.case import FEATURES, PLAIN, REGIMES
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import INPUTS, MODES, SELECTIONS, Call, Problem
 from gradspec.conformance.model.run import Run, Tally
-from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding, Probe
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, RULES, Finding, Probe
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.report.finding import picture
-from gradspec.conformance.report.html import page
-from gradspec.conformance.report.overview import short, shown
+from gradspec.conformance.report.html import page, short, shown
 from gradspec.conformance.report.planes import MarkedPlane, draw_grids
 from gradspec.conformance.report.scenes import SCENES, scene
 from gradspec.conformance.report.words import summarize

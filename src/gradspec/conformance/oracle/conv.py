@@ -28,6 +28,7 @@ from gradspec.conformance.oracle.meaning import (
     lead_of,
     planes_of,
     round_array,
+    stored_errors,
 )
 from gradspec.conformance.oracle.mixing import (
     TRANSFORMS,
@@ -86,7 +87,7 @@ class SumsOfParts(SumMeaning):
         equal = _is_stored_sum(got, [a, b - added, added], arithmetic.storage)
         with np.errstate(invalid="ignore", over="ignore"):
             mass = np.abs(a) + np.abs(b) + 2 * np.abs(added)
-            stored = _stored_errors(a, a_error, arithmetic) + _stored_errors(b, b_error, arithmetic)
+            stored = stored_errors(a, a_error, arithmetic.storage) + stored_errors(b, b_error, arithmetic.storage)
             # ``F + Γ^T_{J−1}(Σ|A_j| + F)`` for J = 3
             error = stored + float(gamma(rational(arithmetic.storage.unit), 2)) * (mass + stored)
             near = np.abs(got - (a + b)) * (1 + SLACK) <= error * (1 - SLACK)
@@ -106,13 +107,6 @@ class SumsOfParts(SumMeaning):
         error = stored + gamma(rational(arithmetic.storage.unit), 2) * (mass + stored)
         y = facts[0].value + facts[1].value
         return replace(alone, low=min(alone.low, y - error), high=max(alone.high, y + error))
-
-
-def _stored_errors(value: Floats, error: Floats, arithmetic: Arithmetic) -> Floats:
-    """``stored_error`` of arrays."""
-    storage = arithmetic.storage
-    rounding = np.maximum(float(storage.unit) * (np.abs(value) + error), float(storage.tiniest) / 2)
-    return np.asarray(error + rounding)
 
 
 def _is_stored_sum(got: Floats, parts: list[Floats], storage: Format) -> Bools:

@@ -59,6 +59,12 @@ def round_array(x: Floats, format: Format) -> Floats:
     return np.where(finite, rounded, x)
 
 
+def stored_errors(values: Floats, errors: Floats, storage: Format) -> Floats:
+    """``tolerance.stored_error`` of arrays: the errors after storing values that are off by ``errors``."""
+    rounding = np.maximum(float(storage.unit) * (np.abs(values) + errors), float(storage.tiniest) / 2)
+    return np.asarray(errors + rounding)
+
+
 def float_array(data: ArrayLike) -> Array:
     array = np.asarray(data)
     if array.dtype.name not in FORMAT_NAMES:

@@ -18,7 +18,16 @@ from gradspec import spec
 from gradspec.backends.tables import ABSENT, hits, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array
-from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Meaning, MeaningRule, lead_of, planes_of
+from gradspec.conformance.oracle.meaning import (
+    Bools,
+    Decision,
+    Floats,
+    Meaning,
+    MeaningRule,
+    lead_of,
+    planes_of,
+    stored_errors,
+)
 from gradspec.conformance.oracle.pool import pooling_rule, sliding_window
 from gradspec.conformance.oracle.tolerance import Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
@@ -247,8 +256,7 @@ class SmoothMax(Meaning):
                 n = count if self.mode == "jvp" else np.bincount(self.taps[is_cell], minlength=self.planes.shape[1])
                 error = lost + np.expm1(np.log1p(u) * (n + 1)) * (mass + lost) + n * eta
             if arithmetic.storage != arithmetic.accumulate:
-                storage = arithmetic.storage
-                error += np.maximum(float(storage.unit) * (np.abs(y) + error), float(storage.tiniest) / 2)
+                error = stored_errors(y, error, arithmetic.storage)
             room = 2.0**-38 + 2.0**-51 * max(self.taps.shape[1], self.readers.shape[1])
             surely: Bools = np.abs(got - y.ravel()) <= (0.999 * error - room * mass).ravel()
         return surely

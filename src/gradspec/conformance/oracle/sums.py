@@ -24,7 +24,16 @@ from flint import fmpq, fmpz, fmpz_mat
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array
-from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, has_exact_products, round_array
+from gradspec.conformance.oracle.meaning import (
+    Bools,
+    Decision,
+    Floats,
+    Ints,
+    Meaning,
+    has_exact_products,
+    round_array,
+    stored_errors,
+)
 from gradspec.conformance.oracle.tolerance import Facts, Permitted, error_bound, permitted, power
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format, format_named
@@ -335,8 +344,7 @@ class Limits:
         with np.errstate(invalid="ignore", over="ignore"):
             tolerance = per_mass * e.mass + per_count * (e.leaves if chunk.divided else e.products) + constant
             if storage != arithmetic.accumulate:
-                rounding = np.maximum(float(storage.unit) * (np.abs(e.value) + tolerance), float(storage.tiniest) / 2)
-                tolerance = tolerance + rounding
+                tolerance = stored_errors(e.value, tolerance, storage)
             in_accumulator = 2 * growth * e.reach < float(arithmetic.accumulate.largest)
             in_storage = 2 * (np.abs(e.value) + tolerance) < float(storage.largest)
         return Limits(tolerance, in_accumulator & in_storage)
@@ -601,22 +609,22 @@ class ProductChunk(Chunk):
         return Specials(*(np.asarray(part).ravel() for part in found))
 
     def values(self, chosen: Ints) -> Iterator[fmpq]:
-        exactly, *places = self._exactly(chosen)
-        each = zip(*(part.tolist() for part in (*places, self._finite(self.added).ravel()[chosen])), strict=True)
-        return (exactly.value(row, column) + _ratio(added) for row, column, added in each)
+        exactly, each = self._exactly(chosen)
+        return (exactly.value(row, column) + added for row, column, added in each)
 
-    def _exactly(self, chosen: Ints) -> tuple[_ExactProducts, Ints, Ints]:
-        """The rows and columns that hold the chosen outputs, multiplied exactly, and where each output is in them."""
+    def _exactly(self, chosen: Ints) -> tuple[_ExactProducts, Iterator[tuple[int, int, fmpq]]]:
+        """The rows and columns of the chosen outputs, multiplied exactly, and the place and the addend of each."""
         at_row, at_column = np.unravel_index(chosen, self.shape)
         rows, row_of = np.unique(at_row, return_inverse=True)
         columns, column_of = np.unique(at_column, return_inverse=True)
-        return _ExactProducts(self.rows[rows], self.columns[:, columns]), row_of, column_of
+        added = map(_ratio, self._finite(self.added).ravel()[chosen].tolist())
+        each = zip(row_of.tolist(), column_of.tolist(), added, strict=True)
+        return _ExactProducts(self.rows[rows], self.columns[:, columns]), each
 
     def sums(self, chosen: Ints, normal: fmpq | None) -> Iterator[ExactSums]:
-        exactly, *places = self._exactly(chosen)
-        each = zip(*(part.tolist() for part in (*places, self._finite(self.added).ravel()[chosen])), strict=True)
-        for row, column, added in each:
-            single, mass, flushed = _ratio(added), exactly.mass(row, column), fmpq(0)
+        exactly, each = self._exactly(chosen)
+        for row, column, single in each:
+            mass, flushed = exactly.mass(row, column), fmpq(0)
             if normal is not None:  # the products with a factor below it, and the addend
                 flushed = mass - exactly.mass(row, column, float(normal))
                 flushed += abs(single) if abs(single) < normal else 0

@@ -8,11 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.case import PLAIN
 from gradspec.conformance.model.problem import INPUTS, Attributes
-from gradspec.conformance.model.verdict import Finding
+from gradspec.conformance.model.verdict import RULES, Finding
 from gradspec.conformance.report.planes import SIGNS, draw_grids
 from gradspec.conformance.report.scenes import Scene, scene
 from gradspec.conformance.report.templates import FOLDER, render

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from gradspec.conformance.judge.rules import RULES, state_result
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import INPUTS
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.model.verdict import FINDINGS, Finding
+from gradspec.conformance.model.verdict import FINDINGS, RULES, Finding, state_result
 
 FAILING = ("defect",)
 """Kinds of findings that fail a run."""

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.cases.features import tags_of_call
-from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.attributes import is_usual
 from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
 from gradspec.conformance.model.target import Target
-from gradspec.conformance.model.verdict import KINDS, Failure, Finding
+from gradspec.conformance.model.verdict import KINDS, RULES, Failure, Finding, explain
 from gradspec.conformance.shrink.programs import programs
 from gradspec.conformance.shrink.search import conventions, error, manner, shrink
 from gradspec.conformance.shrink.steps import size
