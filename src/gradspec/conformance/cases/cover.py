@@ -73,7 +73,7 @@ class Planned:
     wide: bool = False
     """Of a convolution with long sums: that of the weights' gradients, not of the value."""
     style: str = ""
-    """The purpose that axes are drawn for (`styles`); those without one are drawn for the features."""
+    """The purpose that axes are drawn for (`axes.draw_axes`); those without one are drawn for the features."""
     size: int = 0
     """That of its long axis, if it is to have one; 0 is any."""
     tie_rule: str | None = None

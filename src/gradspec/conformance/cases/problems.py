@@ -67,8 +67,8 @@ class Goal:
     ``sided`` asks for different paddings on both sides, ``bare`` for no leading axes, ``equal`` for axes that are all
     the same, ``tie_rule`` for the attribute ``ties`` of a selection. Long sums of a convolution are those of its value,
     or, if it is ``wide``, those of the gradients of its weights: both at once would take too long. With a ``style``
-    axes are drawn for its purpose, not for features. ``size`` is that of its long axis, if it has one (`blocks`); 0 is
-    any. All is drawn from a ``domain``, the axes from one of its ``frame``s.
+    axes are drawn for its purpose, not for features. ``size`` is that of its long axis (`axes.BLOCKS`), if it has one;
+    0 is any. All is drawn from a ``domain``, the axes from one of its ``frame``s.
     """
 
     op: str

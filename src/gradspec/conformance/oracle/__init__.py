@@ -49,10 +49,6 @@ def _named(name: str) -> MeaningRule:
     return of
 
 
-_MEANINGS: dict[str, MeaningRule] = {
-    **pool.MEANINGS,
-    **smooth_pool.MEANINGS,
-    **conv.MEANINGS,
-}
+_MEANINGS: dict[str, MeaningRule] = {**pool.MEANINGS, **smooth_pool.MEANINGS, **conv.MEANINGS}
 
 __all__ = ["Judgement", "Meaning", "meaning"]

@@ -17,14 +17,7 @@ from gradspec.conformance.model.reference import reference_of
 from gradspec.conformance.oracle import Meaning, meaning
 from gradspec.conformance.oracle.enclosed import Enclosed
 from gradspec.conformance.oracle.enclosure import enclosed_outputs
-from gradspec.conformance.oracle.meaning import (
-    Bools,
-    Decision,
-    Floats,
-    Selected,
-    comparable_array,
-    round_array,
-)
+from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Selected, comparable_array, round_array
 from gradspec.conformance.oracle.pool import Winners
 from gradspec.conformance.oracle.tolerance import Permitted
 from gradspec.domains.exact import rational

@@ -750,11 +750,7 @@ def _side(raw: list[fmpq], divided: list[fmpq], sign: int) -> fmpq:
 
 
 def leaf_sums(
-    shape: tuple[int, ...],
-    leaves: Floats,
-    divisors: Floats | None,
-    of: Array,
-    mixed: Mixes = lambda arithmetic: None,
+    shape: tuple[int, ...], leaves: Floats, divisors: Floats | None, of: Array, mixed: Mixes = lambda arithmetic: None
 ) -> SumMeaning:
     """Sums of numbers of an array, each divided if there are divisors."""
     flat = leaves.reshape(int(np.prod(shape)), leaves.shape[-1])

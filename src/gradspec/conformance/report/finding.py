@@ -66,7 +66,7 @@ def _attributes(op: str, problem: Attributes) -> dict[str, Any]:
     return {**settled(op, problem["rank"], given), **given} if given and op in INPUTS else given
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> object:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

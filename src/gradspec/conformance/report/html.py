@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gradspec.conformance.model.case import FEATURES, PLAIN, REFERENCE_FEATURES
 from gradspec.conformance.model.problem import INPUTS, MODES
@@ -221,7 +221,7 @@ def _trouble(run: Run) -> Iterator[str]:
         yield f"! Some cases could not be judged, through no fault of the target: {'; '.join(run.errors[:3])}{more}"
 
 
-def _tiles(run: Run) -> Iterator[dict[str, Any]]:
+def _tiles(run: Run) -> Iterator[dict[str, object]]:
     """Cases by kind, with their shares in per cent."""
     total, left = sum(run.tally.cases[kind] for kind in KINDS), 0.0
     for kind in KINDS:

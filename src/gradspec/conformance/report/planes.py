@@ -158,7 +158,7 @@ def _grid(plane: MarkedPlane, outer: Index, rows: range | None, columns: range) 
     )
 
 
-def _cell(plane: MarkedPlane, place: Index, x: int, y: int) -> dict[str, Any]:
+def _cell(plane: MarkedPlane, place: Index, x: int, y: int) -> dict[str, object]:
     marks, text = plane.marks.get(place, frozenset()), plane.text(place)
     classes = ["cell", *([] if plane.is_real(place) else ["padding"]), *sorted(marks)]
     signs = [(name, sign) for name, sign in SIGNS.items() if name in marks]
