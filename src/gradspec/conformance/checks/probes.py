@@ -166,6 +166,8 @@ def _pool(op: str, rank: int, dtype: str, **attributes: object) -> Problem:
     return Problem(op, rank, ((ROWS, 1, *kernel),), {"kernel_size": kernel, **attributes}, dtype)
 
 
+# --- probes -----------------------------------------------------------------------------------------------------------
+
 WIDEST = 64
 """Accumulators are not measured beyond so many bits."""
 NO_TIME = "not measured: no time left"

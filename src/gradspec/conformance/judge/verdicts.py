@@ -74,6 +74,8 @@ def differing(a: Array, b: Array) -> NDArray[np.bool_]:
     return np.asarray(other.reshape(a.shape) & ~same_nan, np.bool_)
 
 
+# --- one call ---------------------------------------------------------------------------------------------------------
+
 NOTHING_ALLOWED: frozenset[str] = frozenset()
 NO_ANSWERS: Mapping[str, Answer] = MappingProxyType({})
 FORMULAS = 16.0

@@ -121,6 +121,8 @@ def _is_stored_sum(got: Floats, parts: list[Floats], storage: Format) -> Bools:
     return found
 
 
+# --- the form ---------------------------------------------------------------------------------------------------------
+
 Pair: TypeAlias = tuple[Array, Array]
 """A tensor and the weight it meets."""
 

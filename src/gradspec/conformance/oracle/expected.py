@@ -104,6 +104,8 @@ def meanings(call: Call) -> dict[str, Meaning | None]:
     return {name: EnclosedMeaning(results, i, call.mode != "value") for i, name in enumerate(names)}
 
 
+# --- operators --------------------------------------------------------------------------------------------------------
+
 Meanings: TypeAlias = dict[str, Meaning | None]
 """By the names of ``Problem.results``; None where no theorem says how far a kernel may stray."""
 
