@@ -128,10 +128,12 @@ def axes(family: str, rank: int, kind: str, ceil: bool, within: AxisDomain = FRE
     """
     rng = generator(rank, len(kind), int(ceil))
     scale = scale_of(kind, rank)
+    least, largest = scale.sizes
     if family == "adaptive":
-        return _adaptive_axes(scale, within)
+        most = scale.outputs if least > 1 else max(scale.outputs, 2 * scale.many + 2)
+        return _binned_axes(within.sizes or range(least, largest), within.outputs or range(1, most + 1), scale.many)
     if family == "whole":
-        return _whole_axes(scale, within)
+        return _binned_axes(within.sizes or range(least, largest + 1), (1,), scale.many)
     return _sliding_axes(rng, scale, ceil, family == "transposed", within)
 
 
@@ -262,29 +264,18 @@ def _pack_traits(found: dict[str, NDArray[np.bool_]]) -> Ints:
 # --- other windows ---------------------------------------------------------------------------------------------------
 
 
-def _adaptive_axes(scale: Scale, within: AxisDomain) -> AxisTable:
-    sizes = np.asarray(within.sizes or range(*scale.sizes))
-    most = scale.outputs if scale.sizes[0] > 1 else max(scale.outputs, 2 * scale.many + 2)
-    bins = np.asarray(within.outputs or range(1, most + 1))
-    n, m = (grid.ravel() for grid in np.meshgrid(sizes, bins, indexing="ij"))
+def _binned_axes(sizes: Sequence[int], bins: Sequence[int], many: int) -> AxisTable:
+    n, m = (grid.ravel() for grid in np.meshgrid(np.asarray(sizes), np.asarray(bins), indexing="ij"))
     uneven = n % m != 0
-    longest = np.where(uneven, n // m + 1, n // m)
     found = {
         "overlapping": uneven,
         "non_divisible": uneven,
         "one_cell_axis": n == 1,
-        "hit": m // n >= scale.many,
-        "deep": longest >= scale.many,
+        "hit": m // n >= many,
+        "deep": np.where(uneven, n // m + 1, n // m) >= many,
     }
     zeros, ones = np.zeros_like(n), np.ones_like(n)
     return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, m], 1), _pack_traits(found))
-
-
-def _whole_axes(scale: Scale, within: AxisDomain) -> AxisTable:
-    n = np.asarray(within.sizes or range(scale.sizes[0], scale.sizes[1] + 1))
-    zeros, ones = np.zeros_like(n), np.ones_like(n)
-    found = {"one_cell_axis": n == 1, "deep": n >= scale.many}
-    return AxisTable(np.stack([n, ones, ones, zeros, zeros, ones, zeros, ones], 1), _pack_traits(found))
 
 
 # --- long axes --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from itertools import chain, product
 from math import gcd
 from typing import Any, TypeAlias
 
-from gradspec.conformance.model.domain import Allowed, KernelDomain
+from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.parts import Parts
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, LAYOUTS, RANKS, SLIDING, Problem, Shape
 from gradspec.spec.errors import ShapeError
@@ -250,8 +250,5 @@ def joined(domains: Sequence[KernelDomain]) -> KernelDomain:
     """
     names = [name for name, _ in domains[0].entries if all(name in domain for domain in domains)] if domains else []
     given = {name: [domain.get(name) or () for domain in domains] for name in names}
-    return KernelDomain.of(**{name: _box(some) for name, some in given.items()})
-
-
-def _box(some: Sequence[Allowed]) -> object:
-    return some[0] if isinstance(some[0], range) and len(set(some)) == 1 else [*chain(*some)]
+    alike = {name for name, (first, *others) in given.items() if isinstance(first, range) and {*others} <= {first}}
+    return KernelDomain.of(**{name: some[0] if name in alike else [*chain(*some)] for name, some in given.items()})

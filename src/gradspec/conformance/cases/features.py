@@ -101,11 +101,6 @@ def _padding_only_window(s: Subject) -> bool:
     return any(extremes(axis).fewest == 0 for axis in s.parts.axes)
 
 
-def _count_exclude_pad(s: Subject) -> bool:
-    padded = any(extremes(axis).fewest < extremes(axis).taps for axis in s.parts.axes)
-    return s.given("count_include_pad") is False and s.given("divisor_override") is None and padded
-
-
 def _many_hits_one_cell(s: Subject) -> bool:
     if s.indices is None:
         return s.parts.hits >= MANY_HITS
@@ -169,7 +164,11 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
         bool(s.given("ceil_mode"))
         and any(a.outputs > (a.size + a.lo + a.hi - extent(a)) // a.stride + 1 for a in s.parts.sliding)
     ),
-    "count_exclude_pad": _count_exclude_pad,
+    "count_exclude_pad": lambda s: (
+        s.given("count_include_pad") is False
+        and s.given("divisor_override") is None
+        and any(extremes(axis).fewest < extremes(axis).taps for axis in s.parts.axes)
+    ),
     "divisor_override": lambda s: s.given("divisor_override") is not None,
     "grouped": lambda s: s.parts.channels is not None and 1 < (s.given("groups") or 1) < s.parts.channels,
     "depthwise": lambda s: 1 < (s.given("groups") or 1) == s.parts.channels,

@@ -257,7 +257,8 @@ class ReferenceStream:
             for reference in self.references
             if reference.draw is None
             for number, kink in enumerate(kinks(reference.graph(reference.types[0])))
-            if not _can_be_met(reference, number)
+            for problem in [reference.problem(reference.types[0])]
+            if not at_kink(reference, problem, on_zeros(problem, "value").arrays(), number, generator(0))[1]
         )
 
     # --- batches
@@ -282,11 +283,6 @@ class ReferenceStream:
         return CheckCase(
             batch, index, problem, mode, regime, special, layout, seed_of(self.seed, batch, index), features
         )
-
-
-def _can_be_met(reference: Reference, number: int) -> bool:
-    problem = reference.problem(reference.types[0])
-    return at_kink(reference, problem, on_zeros(problem, "value").arrays(), number, generator(0))[1]
 
 
 # --- sizes that a reference is judged on ------------------------------------------------------------------------------

@@ -225,15 +225,11 @@ def _tiles(run: Run) -> Iterator[dict[str, object]]:
     """Cases by kind, with their shares in per cent."""
     total, left = sum(run.tally.cases[kind] for kind in KINDS), 0.0
     for kind in KINDS:
-        number = run.tally.cases[kind]
-        width, unit = 100 * number / total if total else 0.0, _unit(number, len(run.by_kind(kind)))
+        number, findings = run.tally.cases[kind], len(run.by_kind(kind))
+        width, unit = 100 * number / total if total else 0.0, "case" if number == 1 else "cases"
+        unit += f", {findings:,} finding{'' if findings == 1 else 's'}" if findings else ""
         yield {"kind": kind, "cases": number, "unit": unit, "left": left, "width": width}
         left += width
-
-
-def _unit(cases: int, findings: int) -> str:
-    words = "case" if cases == 1 else "cases"
-    return f"{words}, {findings:,} finding{'' if findings == 1 else 's'}" if findings else words
 
 
 def _choices(run: Run) -> dict[str, dict[str, str]]:
