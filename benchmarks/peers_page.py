@@ -21,7 +21,7 @@ from gradspec.conformance.model.problem import MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
 from gradspec.conformance.report.finding import places
-from gradspec.conformance.report.overview import short
+from gradspec.conformance.report.html import short
 from gradspec.conformance.report.templates import ENVIRONMENT, read_file
 from gradspec.conformance.report.words import MODE_WORDS, kind_words, sort_operators, weak_cells
 

@@ -181,7 +181,7 @@ def ratio(exact, y, algorithm):
     arithmetic = Arithmetic.of("f32", algorithm=algorithm)
     return max(
         float((np.abs(y.ravel()[chunk.places] - e.value) / Limits.of(chunk, e, arithmetic).tolerance).max())
-        for chunk, _, e in exact.estimated(arithmetic)
+        for chunk, _, e in exact.estimate_chunks(arithmetic)
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from gradspec.backends.tables import table, take
-from gradspec.conformance.cases.blocks import BLOCKS
+from gradspec.conformance.cases.axes import BLOCKS
 from gradspec.conformance.cases.combinations import (
     PLACE,
     RANK_NAMES,
@@ -34,7 +34,7 @@ from gradspec.conformance.cases.features import PREDICATES, tags, tags_of_call
 from gradspec.conformance.cases.stream import SWEEP_EVERY, Stream
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import (
     CONVOLUTIONS,
     DTYPES,
@@ -297,7 +297,7 @@ def is_reached(what: str, case: CheckCase) -> bool:
     if what == "three taps":
         return p.op == "max_pool" and p.rank > 1 and kernel[-1] == 3 != kernel[0]
     if what == "nothing read":
-        return p.op == "max_pool" and anatomy(p).reads == 0
+        return p.op == "max_pool" and geometry_of(p).reads == 0
     if what == "other ties":
         return p.attributes.get("ties") == "split" and case.special in ("ties", "nan", "infinity")
     if what == "beta":
@@ -307,7 +307,9 @@ def is_reached(what: str, case: CheckCase) -> bool:
         return p.op == "conv" and x[-1 - p.rank] >= 64 and p.shapes[2] is not None and case.mode == "value"
     if what == "pieces":
         return (
-            p.op == "conv" and case.mode == "vjp" and prod(anatomy(p).output) * prod((p.shapes[1] or ())[1:]) > 1 << 21
+            p.op == "conv"
+            and case.mode == "vjp"
+            and prod(geometry_of(p).output) * prod((p.shapes[1] or ())[1:]) > 1 << 21
         )
     if what == "absent place":
         return p.op == "max_unpool" and case.mode == "vjp" and case.special == "padding_only_window"
@@ -354,7 +356,7 @@ def test_every_problem_is_legal(part: int) -> None:
     """The specification's own checks run when a meaning is made."""
     for number in range(part, whole_stream().covering, 3):
         case = batch_of_all(number)[0]
-        parts = anatomy(case.problem)
+        parts = geometry_of(case.problem)
         if prod(parts.output) < 1000:
             arrays = [None if shape is None else np.zeros(shape, np.float32) for shape in case.problem.shapes]
             if case.problem.op == "max_unpool":
@@ -368,8 +370,8 @@ def test_smooth_maxima_are_few_and_small() -> None:
     stream = Stream(3, Selection(ops=("smooth_max_pool",)), takes_all)
     for number in range(stream.covering + 20):
         problem = stream.batch(number)[0].problem
-        assert prod(anatomy(problem).output) <= (60 if max(problem.x_shape) < 15 else 400)
-        assert anatomy(problem).taps <= 12
+        assert prod(geometry_of(problem).output) <= (60 if max(problem.x_shape) < 15 else 400)
+        assert geometry_of(problem).taps <= 12
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -389,7 +391,7 @@ def test_tags_are_those_of_the_numbers() -> None:
 
 def share_of_windows(call: Call, name: str, marked: Array) -> float:
     """The share of windows that have to do with marked cells of ``x``, its tangent or the cotangent."""
-    problem, parts = call.problem, anatomy(call.problem)
+    problem, parts = call.problem, geometry_of(call.problem)
     if name == "g" or parts.window is None:
         return float(marked.mean())
     if problem.op == "fold":
@@ -487,7 +489,7 @@ def test_sparse_numbers_are_not_all_zero() -> None:
     """The gradients of the weights alone may vanish, if nothing else does."""
     for case, found in (*estimates_of("impulse"), *estimates_of("exact_sum")):
         if found and not case.features & {"empty_batch", "zero_channels"}:
-            assert any((part.leaves > 0).any() for _, part in found) or anatomy(case.problem).reads == 0, case
+            assert any((part.leaves > 0).any() for _, part in found) or geometry_of(case.problem).reads == 0, case
 
 
 def test_cells_to_choose_from_differ_in_every_window() -> None:

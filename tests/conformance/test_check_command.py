@@ -17,12 +17,11 @@ from gradspec.conformance import command
 from gradspec.conformance.campaign.request import Progress
 from gradspec.conformance.command import described, exit_code
 from gradspec.conformance.judge.conventions import CONVENTIONS
-from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.codec import decode
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run, Tally
-from gradspec.conformance.model.verdict import Finding, Probe, Verdict
+from gradspec.conformance.model.verdict import RULES, Finding, Probe, Verdict, explain
 from gradspec.conformance.report import html, junit
 from gradspec.conformance.report.terminal import show, show_start
 

@@ -15,16 +15,15 @@ import gradspec as gs
 from conformance import fake_targets as fake
 from conformance.fake_targets import ExpectingErrors, Fake, Threaded, Writing, convolution, rounded_to
 from gradspec.conformance import Arithmetic, meaning
-from gradspec.conformance.checks import CHECKS, check_again, guards, memory, repeat
-from gradspec.conformance.checks.expected_errors import missing_errors
+from gradspec.conformance.checks import CHECKS, check_again, guards, memory, missing_errors, repeat
 from gradspec.conformance.checks.probes import probe
 from gradspec.conformance.judge.reduced import ARITHMETICS, judge_reduced, known
 from gradspec.conformance.judge.reduced import REDUCED as MODES
-from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.judge.snapshot import same_bits
+from gradspec.conformance.judge.verdicts import same_bits
 from gradspec.conformance.model.case import CheckCase, Selection
 from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, laid_out
 from gradspec.conformance.model.target import ExpectedError
+from gradspec.conformance.model.verdict import RULES
 from gradspec.conformance.targets import target_named
 from gradspec.conformance.targets.native.expected_errors import IMPORTS, ROWS
 from gradspec.domains.formats import BF16

@@ -22,8 +22,7 @@ from gradspec.conformance.cases.target_stream import DATA_SETS, TargetStream
 from gradspec.conformance.checks import Prepared, examine
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import CampaignSettings, Selection
-from gradspec.conformance.model.device import HOST, ExhaustedError, OverrunError, PoisonedError
-from gradspec.conformance.model.memory import MARGIN, NANS, packed
+from gradspec.conformance.model.device import HOST, MARGIN, NANS, ExhaustedError, OverrunError, PoisonedError, packed
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, Problem, laid_out
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.verdict import Failure, Finding, Verdict

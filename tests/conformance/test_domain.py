@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradspec.conformance.campaign.local import InProcess
-from gradspec.conformance.cases.geometry import Goal, drawn_problem
+from gradspec.conformance.cases.problems import Goal, drawn_problem
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain, frames

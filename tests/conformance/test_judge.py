@@ -8,14 +8,19 @@ import pytest
 from gradspec import spec
 from gradspec.conformance import checks
 from gradspec.conformance.checks import examine
-from gradspec.conformance.judge.adjoint import is_transposed, partners
-from gradspec.conformance.judge.conventions import CONVENTIONS, ChoiceRule, choices, chosen_meaning
-from gradspec.conformance.judge.rules import RULES, explain
+from gradspec.conformance.judge.conventions import (
+    CONVENTIONS,
+    ChoiceRule,
+    choices,
+    chosen_meaning,
+    is_transposed,
+    partners,
+)
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import MODES, SELECTIONS, Call, Problem
 from gradspec.conformance.model.target import NotOfferedError, Target
-from gradspec.conformance.model.verdict import Verdict
+from gradspec.conformance.model.verdict import RULES, Verdict, explain
 from gradspec.conformance.oracle.expected import expected
 
 nan, inf = np.nan, np.inf

@@ -9,7 +9,7 @@ import pytest
 from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.request import OPERATORS, selection_of
 from gradspec.conformance.cases.data import drawn
-from gradspec.conformance.cases.reference_stream import ReferenceStream
+from gradspec.conformance.cases.target_stream import ReferenceStream
 from gradspec.conformance.judge.verdicts import Judge
 from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.targets import target_named

@@ -40,11 +40,11 @@ from gradspec.conformance.campaign import verify
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.reference_numbers import at_kink, kinks
-from gradspec.conformance.cases.reference_sizes import free_axes, proposed
+from gradspec.conformance.cases.target_stream import propose_types
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import Call
-from gradspec.conformance.model.reference import Reference, array_types
+from gradspec.conformance.model.reference import Reference, array_types, free_axes
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.report import html, junit
 from gradspec.conformance.report.words import weak_cells
@@ -187,7 +187,7 @@ def test_axes_that_belong_together_move_together_and_others_stay(spec, inputs, f
 
 def test_sizes_that_tests_skip_are_proposed():
     reference = reference_from(dense, DENSE)
-    lists = [types for types, _ in zip(proposed(reference, "f32", [12]), range(60), strict=False)]
+    lists = [types for types, _ in zip(propose_types(reference, "f32", [12]), range(60), strict=False)]
     assert lists[0] == reference.types[0]
     assert len({*lists}) == len(lists)
     assert all(x.shape[1] == w.shape[0] and w.shape[1] == b.shape[0] for x, w, b in lists)

@@ -18,17 +18,15 @@ import pytest
 import browser
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import REDUCED
-from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.case import FEATURES, PLAIN, REGIMES
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import INPUTS, MODES, SELECTIONS, Call, Problem
 from gradspec.conformance.model.run import Run, Tally
-from gradspec.conformance.model.verdict import FINDINGS, KINDS, Finding, Probe
+from gradspec.conformance.model.verdict import FINDINGS, KINDS, RULES, Finding, Probe
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.report.finding import picture
-from gradspec.conformance.report.html import page
-from gradspec.conformance.report.overview import short, shown
-from gradspec.conformance.report.planes import MarkedPlane, drawn
+from gradspec.conformance.report.html import page, short, shown
+from gradspec.conformance.report.planes import MarkedPlane, draw_grids
 from gradspec.conformance.report.scenes import SCENES, scene
 from gradspec.conformance.report.words import summarize
 from gradspec.conformance.targets import TARGETS
@@ -382,8 +380,8 @@ def test_a_large_plane_is_cut_around_the_winner():
 
 def test_slices_without_a_mark_are_left_out():
     plane = MarkedPlane("x", np.zeros((9, 2, 2)), {(7, 0, 0): frozenset({"tap"})})
-    assert len(drawn(plane)) == 1
-    assert len(drawn(MarkedPlane("x", np.zeros((9, 2, 2))))) == 4
+    assert len(draw_grids(plane)) == 1
+    assert len(draw_grids(MarkedPlane("x", np.zeros((9, 2, 2))))) == 4
 
 
 @pytest.mark.parametrize(

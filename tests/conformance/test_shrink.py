@@ -11,11 +11,10 @@ import pytest
 
 from conformance.target_calls import call_of
 from gradspec.conformance.cases.features import tags_of_call
-from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import FLOATS, INPUTS, MODES, Call, Problem, Results
-from gradspec.conformance.model.verdict import FINDINGS, Failure, Finding, Verdict
+from gradspec.conformance.model.verdict import FINDINGS, RULES, Failure, Finding, Verdict
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.shrink import search as shrinking
 from gradspec.conformance.shrink.causes import explain_group, finding, groups, merge_findings, pick_varied, unexplained

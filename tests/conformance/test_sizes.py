@@ -14,11 +14,11 @@ import pytest
 import gradspec as gs
 from conformance.test_cases import takes_all
 from gradspec.conformance.campaign.local import InProcess
-from gradspec.conformance.cases.blocks import BLOCKS, MOST_BESIDE
+from gradspec.conformance.cases.axes import BLOCKS, MOST_BESIDE
 from gradspec.conformance.cases.combinations import GEOMETRY
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.run import Judged
 from gradspec.conformance.shrink.search import shrink
@@ -30,7 +30,7 @@ from gradspec.testing import check_kernel
 
 def lengths(problem: Problem) -> dict[str, set[int]]:
     """How long the axes of a problem are, of input and output, by the features that long ones are."""
-    parts, rank = anatomy(problem), problem.rank
+    parts, rank = geometry_of(problem), problem.rank
     ends = [parts.spatial, parts.output[-rank:] if parts.window is None else parts.window.outputs]
     out = parts.output[-1 - rank] if parts.form is not None else 0
     return {

@@ -14,7 +14,7 @@ from gradspec.conformance.cases.sweep import COMMON, SWEPT, CoveringArray, facto
 from gradspec.conformance.checks import examine
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.domain import KernelDomain
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import INPUTS, RANKS
 from gradspec.conformance.targets.native.target import NativeTarget
 
@@ -46,7 +46,7 @@ def test_every_row_is_a_legal_problem_with_its_levels(op):
     rows, rng = array(op), np.random.default_rng(0)
     for i in range(200):
         row = rows.row(i)
-        parts = anatomy(problem_of(op, row, rng))
+        parts = geometry_of(problem_of(op, row, rng))
         assert prod(parts.output) > 0
         assert prod(parts.output) * parts.taps < 1 << 24
         if row.get("step") == "equal":
@@ -93,7 +93,7 @@ def _has_shared_cells(case):
     if case.problem.op != "conv" or case.mode == "vjp" or case.problem.rank < 2:
         return False
     outer, inner, *_ = case.problem.shapes[1]
-    *_, above, last = anatomy(case.problem).sliding
+    *_, above, last = geometry_of(case.problem).sliding
     steps = above.stride == above.dilation and last.dilation % last.stride == 0 and last.stride * above.stride > 1
     return inner == 1 and outer == case.problem.attributes["groups"] and above.kernel == last.kernel == 3 and steps
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conformance.target_calls import call_of, every_way, printed_by, same, wrong
-from gradspec.conformance.checks.expected_errors import missing_errors
+from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.reduced import known
 from gradspec.conformance.judge.verdicts import judge_call

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from conformance.target_calls import call_of, every_way, printed_by, same, wrong
-from gradspec.conformance.checks.expected_errors import missing_errors
+from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named

@@ -16,8 +16,8 @@ import pytest
 
 from gradspec import spec
 from gradspec.conformance.cases.data import drawn
-from gradspec.conformance.cases.reference_stream import ReferenceStream
-from gradspec.conformance.checks.expected_errors import missing_errors
+from gradspec.conformance.cases.target_stream import ReferenceStream
+from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.device import enter

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conformance.target_calls import call_of
-from gradspec.conformance.checks.expected_errors import missing_errors
+from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.problem import DTYPES, INPUTS, LAYOUTS, MODES, Call, Problem, laid_out
 from gradspec.conformance.model.target import NotOfferedError

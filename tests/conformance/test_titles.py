@@ -5,8 +5,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.conformance.campaign.findings import sort_worst_first
-from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.model.verdict import Finding
+from gradspec.conformance.model.verdict import RULES, Finding
 from gradspec.conformance.shrink.titles import SEVERITIES, severity, title
 from gradspec.testing import check_kernel
 

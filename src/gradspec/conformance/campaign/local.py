@@ -15,11 +15,10 @@ from time import monotonic
 from gradspec.conformance.cases.cover import values_of_case
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.discovery import found_domain, joined, plain_layers
-from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.cases.problems import Goal, drawn_problem
 from gradspec.conformance.cases.target_stream import TargetStream
-from gradspec.conformance.checks import Prepared, examine
-from gradspec.conformance.checks.expected_errors import missing_errors
+from gradspec.conformance.checks import Prepared, examine, missing_errors
 from gradspec.conformance.checks.probes import probe, rounds_factors
 from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selection
 from gradspec.conformance.model.domain import KernelDomain

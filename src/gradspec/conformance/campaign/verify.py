@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 
 from gradspec.conformance.campaign.replay import replay_programs
 from gradspec.conformance.checks.state import describe_setting
-from gradspec.conformance.judge.rules import RULES
-from gradspec.conformance.model.verdict import Finding
+from gradspec.conformance.model.verdict import RULES, Finding
 from gradspec.conformance.shrink.search import error
 from gradspec.system.forking import pause_openmp
 from gradspec.system.processes import environment, module_path

@@ -11,9 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.cases.axes import AXIS_FEATURES, KERNELS
-from gradspec.conformance.cases.blocks import BLOCKS
-from gradspec.conformance.cases.geometry import Goal, family, in_frames
+from gradspec.conformance.cases.axes import AXIS_FEATURES, BLOCKS, KERNELS
+from gradspec.conformance.cases.problems import Goal, family, in_frames
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
 from gradspec.conformance.model.problem import AVERAGES, DTYPES, FLOATS, INPUTS, LAYOUTS, MODES, RANKS, SELECTIONS

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.cases.blocks import BLOCKS
+from gradspec.conformance.cases.axes import BLOCKS
 from gradspec.conformance.cases.combinations import (
     GEOMETRY,
     INTEGERS,
@@ -73,14 +73,14 @@ class Planned:
     wide: bool = False
     """Of a convolution with long sums: that of the weights' gradients, not of the value."""
     style: str = ""
-    """The purpose that axes are drawn for (`styles`); those without one are drawn for the features."""
+    """The purpose that axes are drawn for (`axes.draw_axes`); those without one are drawn for the features."""
     size: int = 0
     """That of its long axis, if it is to have one; 0 is any."""
     tie_rule: str | None = None
     """The attribute ``ties``, where it is not left to chance."""
 
 
-def implied(rank: int, dtype: str) -> list[str]:
+def implied_features(rank: int, dtype: str) -> list[str]:
     """The features that a rank and a dtype are."""
     of_dtype = ["low_precision"] if dtype in ("f16", "bf16") else ["integer"] if dtype in INTEGERS else []
     return of_dtype + (["rank4"] if rank == 4 else [])
@@ -123,10 +123,10 @@ class LazyList(Generic[Item]):
 @lru_cache(maxsize=8)
 def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> LazyList[Planned]:
     """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
-    return LazyList(_planned(space, others))
+    return LazyList(_plan_batches(space, others))
 
 
-def _planned(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:
+def _plan_batches(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:
     planner = _Planner(space)
     for values in others:
         planner.meet(values)
@@ -305,14 +305,14 @@ class _BatchPlanner:
         """What may be chosen for a case; the empty name is ordinary numbers, or a contiguous layout."""
         found = dict(self.options)
         for feature in {"low_precision", "integer"}.intersection(wanted):
-            found["dtype"] = [name for name in found["dtype"] if feature in implied(self.entry.rank, name)]
+            found["dtype"] = [name for name in found["dtype"] if feature in implied_features(self.entry.rank, name)]
         # Half of the cases have ordinary numbers: special ones hide something, too.
         if (number + number // len(MODES)) % 2 == 0 and not set(found["special"]) & set(wanted):
             found["special"] = [""]
         return found
 
     def _places(self, name: str) -> list[int]:
-        own = implied(self.entry.rank, name) if name in DTYPES else []
+        own = implied_features(self.entry.rank, name) if name in DTYPES else []
         return [PLACE[value] for value in (name, *own) if value]
 
     def _best(self, options: dict[str, list[str]], have: list[int]) -> tuple[str, str]:
@@ -360,16 +360,16 @@ def random_cell(
     pairs = entry.pairs(always)
     modes = list(dict.fromkeys(mode for mode, _ in pairs))
     mode = modes[number % len(modes)]
-    dtype = _one(rng, [dtype for other, dtype in pairs if other == mode], "f32", always)
+    dtype = _choose(rng, [dtype for other, dtype in pairs if other == mode], "f32", always)
     going = (name for name in (dtype, *features) if entry.together[PLACE[name], PLACE[mode]])
     have = [PLACE[name] for name in (mode, *going)]
     fitting = [name for name in VALUES if name in entry.values and entry.together[have, PLACE[name]].all()]
-    special = _one(rng, [name for name in specials_of(entry.op) if name in fitting], "", always)
-    layout = _one(rng, [name for name in LAYERS if name in fitting], "contiguous", always)
+    special = _choose(rng, [name for name in specials_of(entry.op) if name in fitting], "", always)
+    layout = _choose(rng, [name for name in LAYERS if name in fitting], "contiguous", always)
     return Cell(mode, dtype, special or None, layout)
 
 
-def _one(rng: np.random.Generator, names: Sequence[str], usual: str, always: Sequence[str]) -> str:
+def _choose(rng: np.random.Generator, names: Sequence[str], usual: str, always: Sequence[str]) -> str:
     wanted = [name for name in names if name in always]
     if wanted or not names:
         return wanted[0] if wanted else usual

@@ -17,7 +17,7 @@ from gradspec.conformance.cases.features import MANY_HITS
 from gradspec.conformance.cases.numbers import SPECIALS, Numbers, generator, planes
 from gradspec.conformance.cases.reference_numbers import reference_arrays
 from gradspec.conformance.model.case import CheckCase
-from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, leaves
+from gradspec.conformance.model.geometry import WindowGeometry, extent, geometry_of, leaves
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, Array, Call, Shape
 from gradspec.conformance.model.reference import array_types, call_of
 from gradspec.spec.conv import Form
@@ -47,7 +47,7 @@ class Drawing:
     def __init__(self, case: CheckCase, numbers: Numbers) -> None:
         self.case, self.problem, self.mode = case, case.problem, case.mode
         self.numbers, self.rng, self.regime = numbers, numbers.rng, case.regime
-        self.parts: Anatomy = anatomy(case.problem)
+        self.parts: WindowGeometry = geometry_of(case.problem)
         self.arrays: dict[str, Array] = {}
         self.shapes = {name: t.shape for name, t in array_types(case.problem, case.mode).items()}
 

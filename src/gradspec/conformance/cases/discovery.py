@@ -136,10 +136,12 @@ class _BoxSearch:
         self.calls += 1
         return self._takes(problem, layer.layout)
 
-    def box(self, base: TriedLayer, ranks: Sequence[int], dtypes: Sequence[str]) -> dict[str, Any]:
+    def box(self, base: TriedLayer, ranks: Sequence[int], dtypes: Sequence[str]) -> dict[str, object]:
         """What the base may have in the place of each of its values, for names of which not everything is taken."""
         words = {"dtypes": ("dtype", dtypes), "layouts": ("layout", LAYOUTS)}
-        found = {name: self._values(base, attribute, values) for name, (attribute, values) in words.items()}
+        found: dict[str, object] = {
+            name: self._values(base, attribute, values) for name, (attribute, values) in words.items()
+        }
         found["ranks"] = self._ranks(base, ranks)
         if base.op in SLIDING:
             found |= {name: self._window(base, name) for name in NUMBERS}
@@ -164,19 +166,19 @@ class _BoxSearch:
         answers = [self.takes(layer) for layer in layers]
         return [layer for layer, is_taken in zip(layers, answers, strict=True) if is_taken], False not in answers
 
-    def _values(self, base: TriedLayer, name: str, values: Sequence[Any]) -> Any:
+    def _values(self, base: TriedLayer, name: str, values: Sequence[object]) -> set[object] | None:
         """The values of one thing that are taken, or None for all of them."""
         given: list[dict[str, Any]] = [{name: value} for value in values]
         taken, everything = self._among([replace(base, **change) for change in given])
         return None if everything else {getattr(layer, name) for layer in taken}
 
-    def _ranks(self, base: TriedLayer, ranks: Sequence[int]) -> Any:
+    def _ranks(self, base: TriedLayer, ranks: Sequence[int]) -> object:
         one = (base.kernel_size[0], base.stride[0], base.padding[0][0], base.dilation[0])
         shape = (base.channels, base.out_channels, base.batch, min(base.sizes[0], 16), base.groups)
         taken, everything = self._among([_layer(base.op, rank, one, shape, base.dtype) for rank in ranks])
         return None if everything and tuple(ranks) == RANKS else {base.rank, *(layer.rank for layer in taken)}
 
-    def _window(self, base: TriedLayer, name: str) -> Any:
+    def _window(self, base: TriedLayer, name: str) -> object:
         """Values of axes that are alike, axes that differ and sides that differ."""
         alike = [(n,) * base.rank for n in NUMBERS[name]]
         values: list[Any] = [*alike, *((one, *[two] * (base.rank - 1)) for one, two in PAIRS[name] if base.rank > 1)]
@@ -184,14 +186,14 @@ class _BoxSearch:
             values = [tuple((n, n) for n in entries) for entries in values] + [
                 (side,) * base.rank for side in ((0, 1), (1, 0))
             ]
-        layers = [self._followed(base, {name: value}) for value in values]
+        layers = [self._follow_kernel(base, {name: value}) for value in values]
         taken, everything = self._among(layers)
         if everything:
             return None
         chosen = {getattr(layer, name) for layer in (base, *taken)} | self.followed.get(name, set())
-        return {_alike(value) for value in chosen}
+        return {_collapse_axes(value) for value in chosen}
 
-    def _followed(self, base: TriedLayer, change: dict[str, Any]) -> TriedLayer:
+    def _follow_kernel(self, base: TriedLayer, change: dict[str, Any]) -> TriedLayer:
         """The base with a change; where a kernel changes, padding or stride follow it if it is not taken otherwise."""
         value = change.get("kernel_size")
         if value is None or base.op not in SLIDING or self.takes(replace(base, **change)):
@@ -202,7 +204,7 @@ class _BoxSearch:
                 return layer
         return replace(base, **change)
 
-    def _numbers(self, layer: Callable[[int], TriedLayer]) -> Any:
+    def _numbers(self, layer: Callable[[int], TriedLayer]) -> object:
         """Sizes that are taken: all, multiples of a number from the smallest on, or a few."""
         answers = {n: self.takes(layer(n)) for n in SIZES}
         taken = [n for n, is_taken in answers.items() if is_taken]
@@ -214,7 +216,7 @@ class _BoxSearch:
             return range(taken[0], (LARGEST if last == SIZES[-1] else last) + 1, step)
         return set(taken)
 
-    def _batch(self, base: TriedLayer) -> Any:
+    def _batch(self, base: TriedLayer) -> object:
         tried = (None, 0, 1, 2, 3, 4, 8, 32)
         taken = self._values(base, "batch", tried)
         if taken is None or not taken >= {1, 2, 3, 4, 8, 32}:
@@ -223,7 +225,7 @@ class _BoxSearch:
             return None
         return range(0 if 0 in taken else 1, LARGEST + 1)
 
-    def _size(self, base: TriedLayer, axis: int) -> Any:
+    def _size(self, base: TriedLayer, axis: int) -> object:
         """Sizes of one axis; none are told where only all axes together may change."""
 
         def layer(n: int) -> TriedLayer:
@@ -234,7 +236,7 @@ class _BoxSearch:
         return None if isinstance(found, set) and len(found) < len(alike) else found
 
 
-def _alike(value: Any) -> Any:
+def _collapse_axes(value: Shape | tuple[Shape, ...]) -> object:
     """One number for axes, and sides, that are all the same."""
     flat = {n for entry in value for n in (entry if isinstance(entry, tuple) else (entry,))}
     return flat.pop() if len(flat) == 1 else value
@@ -248,8 +250,5 @@ def joined(domains: Sequence[KernelDomain]) -> KernelDomain:
     """
     names = [name for name, _ in domains[0].entries if all(name in domain for domain in domains)] if domains else []
     given = {name: [domain.get(name) or () for domain in domains] for name in names}
-    return KernelDomain.of(**{name: _box(some) for name, some in given.items()})
-
-
-def _box(some: Sequence[Any]) -> Any:
-    return some[0] if isinstance(some[0], range) and len(set(some)) == 1 else [*chain(*some)]
+    alike = {name for name, (first, *others) in given.items() if isinstance(first, range) and {*others} <= {first}}
+    return KernelDomain.of(**{name: some[0] if name in alike else [*chain(*some)] for name, some in given.items()})

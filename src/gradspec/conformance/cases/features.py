@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.tables import table, take
-from gradspec.conformance.model.geometry import Anatomy, anatomy, extent, extremes, leaves
+from gradspec.conformance.model.geometry import WindowGeometry, extent, extremes, geometry_of, leaves
 from gradspec.conformance.model.problem import FLOATS, NON_CONTIGUOUS, SELECTIONS, Array, Call, Problem
 from gradspec.domains.formats import format_named
-from gradspec.spec.window import Adaptive, AxisWindow, Regular
+from gradspec.spec.window import Adaptive, AxisWindow
 
 MANY_HITS = 12
 LONG_SUM = 1000
@@ -33,8 +33,8 @@ class Subject:
     arrays: tuple[Array, ...]
 
     @cached_property
-    def parts(self) -> Anatomy:
-        return anatomy(self.problem)
+    def parts(self) -> WindowGeometry:
+        return geometry_of(self.problem)
 
     @property
     def sizes(self) -> list[int]:
@@ -95,28 +95,10 @@ def _does_not_divide(axis: AxisWindow) -> bool:
     return (axis.size + axis.lo + axis.hi - extent(axis)) % axis.stride != 0
 
 
-def _has_common_factor(axis: Regular) -> bool:
-    return axis.kernel > 1 and axis.outputs > 1 and gcd(axis.stride, axis.dilation) > 1
-
-
-def _is_rounded_up(axis: Regular) -> bool:
-    return axis.outputs > (axis.size + axis.lo + axis.hi - extent(axis)) // axis.stride + 1
-
-
 def _padding_only_window(s: Subject) -> bool:
     if s.indices is not None:
         return bool((s.indices < 0).any())
     return any(extremes(axis).fewest == 0 for axis in s.parts.axes)
-
-
-def _count_exclude_pad(s: Subject) -> bool:
-    padded = any(extremes(axis).fewest < extremes(axis).taps for axis in s.parts.axes)
-    return s.given("count_include_pad") is False and s.given("divisor_override") is None and padded
-
-
-def _zero_channels(s: Subject) -> bool:
-    form = s.parts.form
-    return s.parts.channels == 0 or (form is not None and 0 in (form.x_channels, form.g_channels))
 
 
 def _many_hits_one_cell(s: Subject) -> bool:
@@ -154,16 +136,16 @@ def _has_both_zeros(array: Array) -> bool:
     return bool(signs.any() and not signs.all())
 
 
-def _is_subnormal(array: Array, dtype: str) -> Any:
-    return (array != 0) & (np.abs(array) < float(format_named(dtype).normal))
+def _has_subnormals(array: Array, dtype: str) -> bool:
+    return bool(((array != 0) & (np.abs(array) < float(format_named(dtype).normal))).any())
 
 
-def _is_huge(array: Array, dtype: str) -> Any:
-    """Near the largest number: within a factor of 16, or of integers within 8 of either end."""
+def _has_huge(array: Array, dtype: str) -> bool:
+    """Some near the largest number: within a factor of 16, or of integers within 8 of either end."""
     if array.dtype.kind in "iu":
         ends = np.iinfo(array.dtype)
-        return (array > ends.max - 8) | ((array < ends.min + 8) if ends.min else np.False_)
-    return np.isfinite(array) & (np.abs(array) >= float(format_named(dtype).largest) / 16)
+        return bool(((array > ends.max - 8) | ((array < ends.min + 8) if ends.min else np.False_)).any())
+    return bool((np.isfinite(array) & (np.abs(array) >= float(format_named(dtype).largest) / 16)).any())
 
 
 PREDICATES: dict[str, Callable[[Subject], bool]] = {
@@ -172,12 +154,21 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "non_divisible": lambda s: any(map(_does_not_divide, s.parts.axes)),
     "strided": lambda s: any(axis.stride > 1 and axis.outputs > 1 for axis in s.parts.sliding),
     "dilated": lambda s: any(axis.dilation > 1 and axis.kernel > 1 for axis in s.parts.sliding),
-    "common_factor": lambda s: any(map(_has_common_factor, s.parts.sliding)),
+    "common_factor": lambda s: any(
+        axis.kernel > 1 and axis.outputs > 1 and gcd(axis.stride, axis.dilation) > 1 for axis in s.parts.sliding
+    ),
     "kernel_2": lambda s: {*s.parts.each("kernel")} == {2},
     "kernel_3": lambda s: {*s.parts.each("kernel")} == {3},
     "padding_only_window": _padding_only_window,
-    "ceil_mode": lambda s: bool(s.given("ceil_mode")) and any(map(_is_rounded_up, s.parts.sliding)),
-    "count_exclude_pad": _count_exclude_pad,
+    "ceil_mode": lambda s: (
+        bool(s.given("ceil_mode"))
+        and any(a.outputs > (a.size + a.lo + a.hi - extent(a)) // a.stride + 1 for a in s.parts.sliding)
+    ),
+    "count_exclude_pad": lambda s: (
+        s.given("count_include_pad") is False
+        and s.given("divisor_override") is None
+        and any(extremes(axis).fewest < extremes(axis).taps for axis in s.parts.axes)
+    ),
     "divisor_override": lambda s: s.given("divisor_override") is not None,
     "grouped": lambda s: s.parts.channels is not None and 1 < (s.given("groups") or 1) < s.parts.channels,
     "depthwise": lambda s: 1 < (s.given("groups") or 1) == s.parts.channels,
@@ -186,10 +177,12 @@ PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "nan": lambda s: any(np.isnan(array).any() for array in s.floats),
     "infinity": lambda s: any(np.isinf(array).any() for array in s.floats),
     "signed_zero": lambda s: any(map(_has_both_zeros, s.floats)),
-    "subnormal": lambda s: any(_is_subnormal(array, s.problem.dtype).any() for array in s.floats),
-    "huge": lambda s: any(_is_huge(array, s.problem.dtype).any() for array in s.arrays if array is not s.indices),
+    "subnormal": lambda s: any(_has_subnormals(array, s.problem.dtype) for array in s.floats),
+    "huge": lambda s: any(_has_huge(array, s.problem.dtype) for array in s.arrays if array is not s.indices),
     "empty_batch": lambda s: 0 in s.parts.lead,
-    "zero_channels": _zero_channels,
+    "zero_channels": lambda s: (
+        s.parts.channels == 0 or (s.parts.form is not None and 0 in (s.parts.form.x_channels, s.parts.form.g_channels))
+    ),
     "one_cell_axis": lambda s: 1 in s.parts.spatial,
     "non_contiguous": lambda s: s.layout in NON_CONTIGUOUS,
     "channels_last": lambda s: s.layout == "channels_last" and s.parts.channels is not None,

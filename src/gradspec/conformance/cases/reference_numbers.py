@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.cases.numbers import Numbers
-from gradspec.conformance.cases.reference_sizes import classes
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Shape
-from gradspec.conformance.model.reference import Reference, array_types, reference_of
+from gradspec.conformance.model.reference import Reference, array_types, classes, reference_of
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
 from gradspec.runtime.compiled import compile
@@ -69,10 +68,6 @@ class _Drawn:
 # --- regimes ----------------------------------------------------------------------------------------------------------
 
 
-def _small(numbers: Numbers, shape: Shape) -> Array:
-    return numbers.small(shape, 3, 0.8, -int(numbers.rng.integers(2)))
-
-
 def _impulse(numbers: Numbers, shape: Shape, chosen: bool = True) -> Array:
     full = numbers.full(shape)
     if not chosen:
@@ -97,11 +92,7 @@ def _offset(numbers: Numbers, shape: Shape) -> Array:
     return np.asarray(far + numbers.full(shape).astype(np.float64), numbers.type)
 
 
-def _normal(numbers: Numbers, shape: Shape) -> Array:
-    return numbers.rng.standard_normal(shape).astype(numbers.type)
-
-
-def _scaled(exponent: Callable[[Numbers], int]) -> Callable[[Numbers, Shape], Array]:
+def _make_scaled(exponent: Callable[[Numbers], int]) -> Callable[[Numbers, Shape], Array]:
     def make(numbers: Numbers, shape: Shape) -> Array:
         top = exponent(numbers)
         return numbers.full(shape, top - 4, top)
@@ -110,23 +101,25 @@ def _scaled(exponent: Callable[[Numbers], int]) -> Callable[[Numbers, Shape], Ar
 
 
 REGIMES: dict[str, Callable[[Numbers, Shape], Array]] = {
-    "small": _small,
+    "small": lambda numbers, shape: numbers.small(shape, 3, 0.8, -int(numbers.rng.integers(2))),
     "rounding": lambda numbers, shape: numbers.full(shape),
-    "normal": _normal,
+    "normal": lambda numbers, shape: numbers.rng.standard_normal(shape).astype(numbers.type),
     "impulse": _impulse,
-    "large": _scaled(lambda numbers: 8 if numbers.dtype != "f16" else 5),
+    "large": _make_scaled(lambda numbers: 8 if numbers.dtype != "f16" else 5),
     "positive": lambda numbers, shape: np.abs(numbers.full(shape)),
     "cancelling": _cancelling,
     "offset": _offset,
-    "tiny": _scaled(lambda numbers: -12 if numbers.dtype != "f16" else -6),
-    "huge": _scaled(lambda numbers: int(np.log2(float(numbers.format.largest))) // 3),
+    "tiny": _make_scaled(lambda numbers: -12 if numbers.dtype != "f16" else -6),
+    "huge": _make_scaled(lambda numbers: int(np.log2(float(numbers.format.largest))) // 3),
 }
 """How most numbers are drawn."""
 
 # --- special numbers --------------------------------------------------------------------------------------------------
 
 
-def _put(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str], values: Callable[[Numbers], Array]) -> None:
+def _put_special(
+    drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str], values: Callable[[Numbers], Array]
+) -> None:
     """Into a few cells of one array."""
     if not names:
         return
@@ -172,8 +165,8 @@ def _masked(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> No
 
 SPECIALS: dict[str, Callable[[_Drawn, dict[str, Array], Sequence[str]], None]] = {
     "ties": _ties,
-    "nan": lambda d, a, names: _put(d, a, names, lambda n: np.full(int(n.rng.integers(1, 3)), np.nan, n.type)),
-    "infinity": lambda d, a, names: _put(d, a, names, lambda n: (n.signs((2,)) * np.inf).astype(n.type)),
+    "nan": lambda d, a, names: _put_special(d, a, names, lambda n: np.full(int(n.rng.integers(1, 3)), np.nan, n.type)),
+    "infinity": lambda d, a, names: _put_special(d, a, names, lambda n: (n.signs((2,)) * np.inf).astype(n.type)),
     "signed_zero": _signed_zero,
     "subnormal": _subnormal,
     "masked": _masked,
@@ -221,7 +214,7 @@ def at_kink(
     trial = dict(arrays)
     for _ in range(TRIALS):
         drawn = {**arrays, **_levels(arrays, problem, rng)}
-        for trial in (drawn, *_solved(graph, kink, drawn, problem, rng)):
+        for trial in (drawn, *_solve_kink(graph, kink, drawn, problem, rng)):
             if is_met(graph, kink, [trial[name] for name in problem.inputs]):
                 return trial, True
     return trial, False
@@ -233,7 +226,7 @@ def _levels(arrays: Mapping[str, Array], problem: Problem, rng: np.random.Genera
     return {name: rng.integers(-2, 3, arrays[name].shape).astype(arrays[name].dtype) for name in floats}
 
 
-def _solved(
+def _solve_kink(
     graph: Graph, kink: Kink, arrays: dict[str, Array], problem: Problem, rng: np.random.Generator
 ) -> Iterator[dict[str, Array]]:
     """A cell of an input moved by one step of Newton's, so that a cell of the operand meets the number, or another."""

@@ -17,14 +17,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.cases.blocks import BLOCKS
+from gradspec.conformance.cases.axes import BLOCKS
 from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedOperator, clash, specials_of, values_of
 from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, LazyList, Planned, plan, random_batch, values_of_case
 from gradspec.conformance.cases.features import tags
-from gradspec.conformance.cases.geometry import Goal, drawn_problem
-from gradspec.conformance.cases.ladder import ladder
 from gradspec.conformance.cases.numbers import generator, seed_of
-from gradspec.conformance.cases.recipes import recipes
+from gradspec.conformance.cases.problems import Goal, drawn_problem
+from gradspec.conformance.cases.recipes import ladder, recipes
 from gradspec.conformance.cases.sweep import SWEPT, array_of, problem_of, rows_of, turns
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
 from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, written
@@ -57,17 +56,17 @@ class Stream:
 
     def __init__(self, seed: int, selection: Selection, refusal: Refusal, domain: KernelDomain = EVERYTHING) -> None:
         self.seed, self.selection, self.refusal, self.domain = seed, selection, refusal, domain
-        self.possible = selected(selection, domain)
+        self.possible = select_cases(selection, domain)
 
     @cached_property
     def space(self) -> CaseSpace:
         """What the selection asks for and the target offers."""
         known, asked = dict[str, frozenset[str]](), self.possible.asked
-        entries = filter(None, (_offered(entry, self.refusal, known) for entry in self.possible.entries))
+        entries = filter(None, (_find_offered(entry, self.refusal, known) for entry in self.possible.entries))
         return CaseSpace(tuple(entry for entry in entries if not asked or entry.having(asked)), asked)
 
     @cached_property
-    def _absent(self) -> list[Planned]:
+    def _not_offered(self) -> list[Planned]:
         """One batch of one case for each operator and rank that the target does not offer."""
         there = {(entry.op, entry.rank) for entry in self.space.entries}
         missing = [entry for entry in self.possible.entries if (entry.op, entry.rank) not in there]
@@ -101,7 +100,7 @@ class Stream:
         """
         if self.space.entries:
             return ()
-        cases = [case for number in range(len(self._absent)) for case in self.batch(number)]
+        cases = [case for number in range(len(self._not_offered)) for case in self.batch(number)]
         reasons = [self.refusal(case.problem, case.mode) for case in cases]
         return tuple(dict.fromkeys(reason for reason in reasons if reason))[:MOST_REASONS]
 
@@ -117,11 +116,11 @@ class Stream:
     def _planned(self) -> LazyList[Planned]:
         """The batches of the cover, and between them recipes and long axes."""
         if not self.space.entries:
-            return LazyList(self._absent)
+            return LazyList(self._not_offered)
         sweeps = range(SWEEP_EVERY - 1, PLANNED_SWEEPS * SWEEP_EVERY if self._few and self._swept else 0, SWEEP_EVERY)
         swept = [case for number in sweeps for case in self._sweep(number)]
         cover = _with_recipes(plan(self.space, tuple(map(values_of_case, swept))), self._recipes)
-        return LazyList(chain(_with_ladder(cover, self._ladder, self._few), self._absent))
+        return LazyList(chain(_with_ladder(cover, self._ladder, self._few), self._not_offered))
 
     @property
     def _few(self) -> bool:
@@ -175,7 +174,7 @@ class Stream:
     def _later(self, number: int, rng: np.random.Generator) -> Planned:
         """A batch behind the cover."""
         if not self.space.entries:
-            return self._absent[number % len(self._absent)]
+            return self._not_offered[number % len(self._not_offered)]
         if self._ladder and number % 3 == 0:
             return self._ladder[number // 3 % len(self._ladder)]
         if self._recipes and rng.random() < 0.2:
@@ -210,11 +209,13 @@ class _Batch:
     def cases(self) -> list[CheckCase]:
         problem = self._problem()
         if problem is None:
-            return self._made(self._refused_problem(), self.planned.cells[:1])
-        cells = [cell for cell in (self._taken(problem, cell) for cell in self.planned.cells) if cell is not None]
-        return self._made(problem, cells, self.stream.possible.asked) or self._made(problem, cells[:1])
+            return self._make_cases(self._refused_problem(), self.planned.cells[:1])
+        cells = [cell for cell in (self._substitute(problem, cell) for cell in self.planned.cells) if cell is not None]
+        return self._make_cases(problem, cells, self.stream.possible.asked) or self._make_cases(problem, cells[:1])
 
-    def _made(self, problem: Problem, cells: Iterable[Cell], asked: frozenset[str] = frozenset()) -> list[CheckCase]:
+    def _make_cases(
+        self, problem: Problem, cells: Iterable[Cell], asked: frozenset[str] = frozenset()
+    ) -> list[CheckCase]:
         """The cases that have one of the features asked for."""
         found, turns = list[CheckCase](), Counter[str]()
         for cell in cells:
@@ -254,9 +255,9 @@ class _Batch:
         wide, size = self.planned.wide, self.planned.size
         goal = Goal(self.planned.op, self.planned.rank, features, wide=wide, size=size, domain=domain)
         if self.planned.style:
-            yield from self._styled(goal)
+            yield from self._styled_goals(goal)
         else:
-            yield self._detailed(goal)
+            yield self._add_details(goal)
         yield from [goal] * 3
         yield from [_without(goal, {name}) for name in sorted(features - asked)]
         kept = (features & asked) or (features & {"asymmetric"})
@@ -264,14 +265,14 @@ class _Batch:
         if not features & asked:
             yield from [replace(_without(goal, features), equal=True)] * RARE
 
-    def _styled(self, goal: Goal) -> Iterator[Goal]:
+    def _styled_goals(self, goal: Goal) -> Iterator[Goal]:
         """Often: of axes at random a target may refuse most, for paddings of two sides that differ and the like."""
         styled = replace(goal, style=self.planned.style)
         yield from [replace(styled, tie_rule=self.planned.tie_rule or self._tie_rule(goal))] * 4
         yield from [styled] * 4
         yield from [_without(styled, goal.features)] * 4
 
-    def _detailed(self, goal: Goal) -> Goal:
+    def _add_details(self, goal: Goal) -> Goal:
         chance, cells = self.rng.random(2), self.planned.cells
         hiding = any(cell.special in MASKING or cell.layout == "channels_last" for cell in cells)
         bare = chance[0] < 0.15 and not hiding and not goal.features & {*MASKING, "large"}
@@ -287,7 +288,7 @@ class _Batch:
             self._answers[mode, dtype] = self.stream.refusal(replace(problem, dtype=dtype), mode) is None
         return self._answers[mode, dtype]
 
-    def _taken(self, problem: Problem, cell: Cell) -> Cell | None:
+    def _substitute(self, problem: Problem, cell: Cell) -> Cell | None:
         """The case as planned, or in another dtype or mode where the target refuses that."""
         if self._takes(problem, cell.mode, cell.dtype):
             return cell
@@ -317,10 +318,10 @@ def _without(goal: Goal, features: AbstractSet[str]) -> Goal:
 # --- what is selected ------------------------------------------------------------------------------------------------
 
 
-def selected(selection: Selection, domain: KernelDomain = EVERYTHING) -> CaseSpace:
+def select_cases(selection: Selection, domain: KernelDomain = EVERYTHING) -> CaseSpace:
     """Everything that a selection allows inside a domain; a ValueError says why there is nothing.
 
-    >>> selected(Selection(ops=("conv",), features=("ties",)))
+    >>> select_cases(Selection(ops=("conv",), features=("ties",)))
     Traceback (most recent call last):
     ...
     ValueError: no case of conv has one of the features ties; features that it has: ...
@@ -385,7 +386,7 @@ def _at_odds(selection: Selection, domain: KernelDomain) -> str:
 # --- what is offered -------------------------------------------------------------------------------------------------
 
 
-def _offered(entry: RankedOperator, refusal: Refusal, known: dict[str, frozenset[str]]) -> RankedOperator | None:
+def _find_offered(entry: RankedOperator, refusal: Refusal, known: dict[str, frozenset[str]]) -> RankedOperator | None:
     """What the target takes of an entry, tried out on small problems; None where it takes none of them.
 
     Features are tried at the first rank that is offered; where another rank refuses one, a batch is drawn again.

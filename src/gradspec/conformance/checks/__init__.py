@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.checks import guards, repeat, state
+from gradspec.conformance.checks.repeat import describe_error
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, Judge
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.device import ExhaustedError
 from gradspec.conformance.model.problem import Call
-from gradspec.conformance.model.target import Answer, Target
+from gradspec.conformance.model.target import Answer, ExpectedError, Target
 from gradspec.conformance.model.verdict import Verdict
 
 COSTLY = frozenset({"large", "long_sum"})
@@ -54,7 +55,7 @@ CHECKS = (
 
 SETTINGS: dict[str, Callable[[Target, Call, str], list[Verdict]]] = {
     **dict.fromkeys(("after", "around"), state.in_setting),
-    **dict.fromkeys(guards.PLACES, guards.placed),
+    **dict.fromkeys(guards.PLACES, guards.judge_placed),
     "together": lambda target, call, _: state.together(target, call),
     "out": lambda target, call, _: guards.outputs(target, call),
     "threads": lambda target, call, _: repeat.threads(target, call),
@@ -69,11 +70,11 @@ def check_again(target: Target, call: Call, rule: str, setting: str = "") -> lis
     """The call in its setting; without one, the checks that may say a rule is broken."""
     if setting:
         made = SETTINGS[setting.partition(" ")[0]]
-        return _looked(lambda target, call: made(target, call, setting), target, call)
-    return [verdict for check in CHECKS if rule in check.rules for verdict in _looked(check.look, target, call)]
+        return _look(lambda target, call: made(target, call, setting), target, call)
+    return [verdict for check in CHECKS if rule in check.rules for verdict in _look(check.look, target, call)]
 
 
-def _looked(look: Callable[[Target, Call], list[Verdict]], target: Target, call: Call) -> list[Verdict]:
+def _look(look: Callable[[Target, Call], list[Verdict]], target: Target, call: Call) -> list[Verdict]:
     """What a check says; nothing where a device had no room for it."""
     try:
         return look(target, call)
@@ -132,6 +133,37 @@ def examine(
     if not any(verdict.rule == "input_changed" for verdict in verdicts):  # the checks compare runs on one input
         is_wrong = any(verdict.kind == "defect" for verdict in verdicts)  # and then other calls are as well
         due = [check for check in CHECKS if check.applies(case) and not (is_wrong and check.looks_around)]
-        verdicts += [verdict for check in due for verdict in _looked(check.look, target, call)]
-    judge.snapshot.restored()
+        verdicts += [verdict for check in due for verdict in _look(check.look, target, call)]
+    judge.snapshot.restore()
     return call, verdicts
+
+
+# --- errors that a target's documentation states ----------------------------------------------------------------------
+
+
+def missing_errors(target: Target) -> list[tuple[ExpectedError, Verdict]]:
+    """The expected errors that are not raised, and what happens instead.
+
+    >>> from gradspec.conformance.targets import target_named
+    >>> missing_errors(target_named("native"))
+    []
+    """
+    missing = list[tuple[ExpectedError, Verdict]]()
+    for expected in target.expected_errors():
+        try:
+            outcome = _describe(expected.call())
+        except expected.raises:
+            continue
+        except Exception as error:
+            outcome = describe_error(error)
+        names, documented = " or ".join(error.__name__ for error in expected.raises), expected.documented
+        verdict = Verdict("defect", "promised_error", expected.op, got=outcome, expected=names, detail=documented)
+        missing.append((expected, verdict))
+    return missing
+
+
+def _describe(result: object) -> str:
+    if isinstance(result, tuple | list):
+        return f"({', '.join(map(_describe, result))})"
+    shape = getattr(result, "shape", None)
+    return repr(result) if shape is None else f"an array of shape {tuple(shape)}"

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from gradspec.conformance.checks.memory import between, fenced, margins_hold
 from gradspec.conformance.checks.repeat import Outcome, differences
-from gradspec.conformance.judge.snapshot import Snapshot, argument_label
-from gradspec.conformance.model.device import OverrunError
-from gradspec.conformance.model.memory import NANS, NUMBERS, Bytes
+from gradspec.conformance.judge.verdicts import Snapshot, argument_label
+from gradspec.conformance.model.device import NANS, NUMBERS, Bytes, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
@@ -32,7 +31,9 @@ def inputs(target: Target, call: Call) -> list[Verdict]:
     if first.error:
         return []
     places = PLACES if target.device.is_host else ("margins",)
-    return next(filter(None, (placed(target, call, where, first) for where in places)), _shared(target, call))
+    return next(
+        filter(None, (judge_placed(target, call, where, first) for where in places)), _find_shared(target, call)
+    )
 
 
 def _amid_numbers(target: Target, call: Call) -> Outcome:
@@ -49,7 +50,7 @@ PLACES: dict[str, tuple[Callable[[Array], Array], str]] = {
 """Where inputs are put, and how that is said."""
 
 
-def placed(target: Target, call: Call, where: str, first: Outcome | None = None) -> list[Verdict]:
+def judge_placed(target: Target, call: Call, where: str, first: Outcome | None = None) -> list[Verdict]:
     """What is wrong with inputs in one of `PLACES` that is right elsewhere."""
     place, when = PLACES[where]
     first = first or _amid_numbers(target, call)
@@ -59,7 +60,7 @@ def placed(target: Target, call: Call, where: str, first: Outcome | None = None)
     return list(differences(target, call, first, second, "guard", when, where))
 
 
-def _shared(target: Target, call: Call) -> list[Verdict]:
+def _find_shared(target: Target, call: Call) -> list[Verdict]:
     """Results that lie in the inputs' memory, where the target promises others."""
     if not target.fresh_results:
         return []
@@ -85,16 +86,16 @@ def outputs(target: Target, call: Call) -> list[Verdict]:
         return []
     before = Snapshot(call)
     try:
-        filled = [_written_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)]
+        filled = [_write_between(target, call, first.results, fill) for fill in (NANS, NUMBERS)]
     except NotOfferedError:
         return []
     except OverrunError as why:
         return [_defect(call, "guard", str(why), BESIDE)]
     return (
         [_defect(call, "raised", "", "with out=", f.outcome.error) for f in filled if f.outcome.error][:1]
-        or [_defect(call, "input_changed", name, INTO_INPUTS) for name in before.restored()]
+        or [_defect(call, "input_changed", name, INTO_INPUTS) for name in before.restore()]
         or [_defect(call, "guard", name, BESIDE) for f in filled for name in f.overrun()]
-        or list(_unwritten(target, call, first, *filled))
+        or list(_find_unwritten(target, call, first, *filled))
         or list(_at_the_fence(target, call, first) if target.device.is_host else ())
     )
 
@@ -117,19 +118,19 @@ class Filled:
         return np.asarray((cells == self.fill).all(axis=-1))
 
 
-def _written_between(target: Target, call: Call, like: Results, fill: int) -> Filled:
+def _write_between(target: Target, call: Call, like: Results, fill: int) -> Filled:
     outs: Results = {}
     memory: dict[str, Bytes] = {}
     for name, array in like.items():
-        outs[name], memory[name] = between(_filled(array, fill), fill)
+        outs[name], memory[name] = between(_fill(array, fill), fill)
     return Filled(Outcome.written(target, call, outs), memory, fill)
 
 
-def _filled(like: Array, fill: int) -> Array:
+def _fill(like: Array, fill: int) -> Array:
     return np.full(like.nbytes, fill, np.uint8).view(like.dtype).reshape(like.shape)
 
 
-def _unwritten(target: Target, call: Call, first: Outcome, nans: Filled, numbers: Filled) -> Iterator[Verdict]:
+def _find_unwritten(target: Target, call: Call, first: Outcome, nans: Filled, numbers: Filled) -> Iterator[Verdict]:
     """Cells that still hold what was there before, or that depend on it."""
     for name, array in first.results.items():
         left = nans.untouched(name) & numbers.untouched(name)
@@ -147,7 +148,7 @@ def _unwritten(target: Target, call: Call, first: Outcome, nans: Filled, numbers
 
 def _at_the_fence(target: Target, call: Call, first: Outcome) -> Iterator[Verdict]:
     for at_end in (True, False):
-        outs = {name: fenced(_filled(array, NUMBERS), at_end, NUMBERS) for name, array in first.results.items()}
+        outs = {name: fenced(_fill(array, NUMBERS), at_end, NUMBERS) for name, array in first.results.items()}
         second = Outcome.written(target, call.mapped(partial(fenced, at_end=at_end)), outs)
         when = f"with inputs and out= that {'end' if at_end else 'begin'} where memory does"
         yield from differences(target, call, first, second, "guard", when, "out")

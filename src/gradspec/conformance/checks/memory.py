@@ -9,21 +9,21 @@ import os
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from gradspec.conformance.model.memory import MARGIN, Bytes, placed
+from gradspec.conformance.model.device import MARGIN, Bytes, copy_into
 from gradspec.conformance.model.problem import Array
 
 
 def beside(array: Array) -> Array:
     """A copy one cell further than an allocator would put it."""
     low, high = byte_bounds(array)
-    return placed(array, np.zeros(high - low + array.itemsize, np.uint8)[array.itemsize :])
+    return copy_into(array, np.zeros(high - low + array.itemsize, np.uint8)[array.itemsize :])
 
 
 def between(array: Array, fill: int) -> tuple[Array, Bytes]:
     """A copy with ``MARGIN`` bytes of ``fill`` on both sides and in its gaps, and all of that memory."""
     low, high = byte_bounds(array)
     memory = np.full(high - low + 2 * MARGIN, fill, np.uint8)
-    return placed(array, memory[MARGIN : MARGIN + high - low]), memory
+    return copy_into(array, memory[MARGIN : MARGIN + high - low]), memory
 
 
 def margins_hold(memory: Bytes, fill: int) -> bool:
@@ -35,7 +35,7 @@ def fenced(array: Array, at_end: bool = True, fill: int = 0xFF, gap: int = 0, re
     """A copy that ends, or begins, where a page does that may be neither read nor written; or ``gap`` bytes from it."""
     low, high = byte_bounds(array)
     memory = fenced_bytes(high - low + gap, at_end, fill, readable)
-    return placed(array, memory[: high - low] if at_end else memory[gap:])
+    return copy_into(array, memory[: high - low] if at_end else memory[gap:])
 
 
 def fenced_bytes(size: int, at_end: bool, fill: int, readable: bool = False) -> Bytes:

@@ -6,7 +6,7 @@ depends on. If its key lacks something, the neighbour that differs in just that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -14,10 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.reference_sizes import neighbouring_sizes
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.parts import Parts, Refit
-from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, LAYOUTS, SELECTIONS, Array, Call, Shape
+from gradspec.conformance.model.problem import (
+    CONVOLUTIONS,
+    DTYPES,
+    FLOATS,
+    LAYOUTS,
+    SELECTIONS,
+    Array,
+    Attributes,
+    Call,
+    Shape,
+)
+from gradspec.conformance.model.reference import neighbouring_sizes
 from gradspec.spec.errors import ShapeError
 
 TIE_RULES = ("first", "all", "split")
@@ -135,7 +145,7 @@ def _other_parts(parts: Parts, call: Call, difference: str) -> Iterator[Parts]:
         yield parts.changed(attributes={**own, difference: value})
 
 
-def _matters(call: Call, name: str, given: Mapping[str, Any]) -> bool:
+def _matters(call: Call, name: str, given: Attributes) -> bool:
     """Whether the attribute has a say in what the call gives."""
     if name == "ties":
         return call.mode != "value"
@@ -207,7 +217,7 @@ def _with_entry(name: str, place: int) -> Callable[[Parts], Iterator[Parts]]:
     return changed
 
 
-def _swapped(parts: Parts) -> Iterator[Parts]:
+def _swap_sizes(parts: Parts) -> Iterator[Parts]:
     """As many cells, in axes whose sizes are exchanged."""
     for name in ("sizes", "lead"):
         entries: Shape = getattr(parts, name)
@@ -226,7 +236,7 @@ def _more(name: str) -> Callable[[Parts], Iterator[Parts]]:
 SIZES: dict[str, Callable[[Parts], Iterator[Parts]]] = {
     "size of the last axis": _with_entry("sizes", -1),
     "size of the first axis": _with_entry("sizes", 0),
-    "sizes exchanged": _swapped,
+    "sizes exchanged": _swap_sizes,
     "size of the batch": _with_entry("lead", 0),
     "number of input channels": _more("channels"),
     "number of output channels": _more("outputs"),

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradspec.conformance.checks.memory import beside
 from gradspec.conformance.judge.reduced import judge_reduced
-from gradspec.conformance.judge.snapshot import Snapshot, differing, same_bits
+from gradspec.conformance.judge.verdicts import Snapshot, differing, same_bits
 from gradspec.conformance.model.device import ExhaustedError, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results, Shape
 from gradspec.conformance.model.target import NotOfferedError, Target
@@ -45,7 +45,7 @@ class Outcome:
         except Exception as error:  # whatever the target raises is its own doing
             return Outcome({}, describe_error(error))
         finally:
-            before.restored()
+            before.restore()
 
     @staticmethod
     def bare(target: Target, call: Call) -> Outcome:
@@ -145,7 +145,7 @@ def halves(array: Array) -> Array:
 
 def repeatability(target: Target, call: Call) -> list[Verdict]:
     """The call again: at once, on copies at another alignment, and after a call on other numbers."""
-    kept = _kept(target, call)
+    kept = _run_and_keep(target, call)
     if kept is None:
         return []
     held, first = kept
@@ -158,13 +158,13 @@ def repeatability(target: Target, call: Call) -> list[Verdict]:
     Outcome.of(target, call.mapped(halves))
     when = "after a call on other numbers"
     return (
-        _overwritten(call, held, first)
+        _find_overwritten(call, held, first)
         or list(differences(target, call, first, Outcome.of(target, call), "not_repeatable", when, "halves"))
-        or _handed_out_again(target, call, held, first)
+        or _write_into_results(target, call, held, first)
     )
 
 
-def _kept(target: Target, call: Call) -> tuple[dict[str, Array], Outcome] | None:
+def _run_and_keep(target: Target, call: Call) -> tuple[dict[str, Array], Outcome] | None:
     """The results as the target handed them out, and copies; None where it gives none: others say so."""
     try:
         held = target.run(call)
@@ -175,7 +175,7 @@ def _kept(target: Target, call: Call) -> tuple[dict[str, Array], Outcome] | None
     )
 
 
-def _overwritten(call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
+def _find_overwritten(call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
     """Results of the first run that later calls have changed."""
     return [
         Verdict("defect", "guard", name, call.variant, detail=OVERWRITTEN, setting="held")
@@ -184,13 +184,13 @@ def _overwritten(call: Call, held: dict[str, Array], first: Outcome) -> list[Ver
     ]
 
 
-def _handed_out_again(target: Target, call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
+def _write_into_results(target: Target, call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
     """Whether the caller may write into a result: it must not be what the target gives, or reads, next time."""
     before = Snapshot(call)
     for array in held.values():
         if array.flags.writeable:
             array.fill(SCRIBBLE)
-    before.restored()  # a result may lie in its inputs
+    before.restore()  # a result may lie in its inputs
     when = "after the caller wrote into its first result"
     return list(differences(target, call, first, Outcome.of(target, call), "guard", when, "scribbled"))
 

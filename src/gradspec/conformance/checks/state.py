@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from math import prod
@@ -21,7 +22,7 @@ from gradspec.conformance.checks.neighbours import neighbour, neighbours, others
 from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.parts import Parts, Refit
-from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.problem import Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.spec.errors import ShapeError
@@ -59,7 +60,7 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
     if target.compiles:
         return []
     first, around = Outcome.of(target, call), list[Around]()
-    for difference, one in _chosen(target, call):
+    for difference, one in _choose_neighbours(target, call):
         verdicts = _after(target, with_ties(call) if difference == "ties" else call, one, difference)
         if first.error or verdicts:
             return [] if first.error else verdicts
@@ -75,7 +76,7 @@ def neighbouring(target: Target, call: Call) -> list[Verdict]:
     return []
 
 
-def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
+def _choose_neighbours(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
     """Neighbours that the target offers, by a chance that is the call's own."""
     numbers = b"".join(array.tobytes() for array in call.arrays().values())
     chance = Random(crc32(repr((call.problem, call.mode)).encode() + numbers))
@@ -89,7 +90,7 @@ def _chosen(target: Target, call: Call) -> Iterator[tuple[str, Call]]:
 
 def _after(target: Target, call: Call, one: Call, difference: str) -> list[Verdict]:
     """What is wrong with a neighbour, right after the call itself."""
-    with _InPlace(call, one, difference) as there:
+    with _in_place(call, one, difference) as there:
         wrong = _defects(target, there)
     about, setting = one.mapped(lambda array: array.copy()), f"after {reverse(call, difference)}"
     # That a call wrote into its inputs shows without the call before it.
@@ -112,24 +113,20 @@ def describe_setting(setting: str) -> str:
     return f"{first} a call that differs in nothing but {difference}"
 
 
-class _InPlace:
-    """A call with its own numbers in the arrays of another, where the two differ in the numbers of an array alone."""
-
-    def __init__(self, call: Call, other: Call, difference: str) -> None:
-        self.call, self.other = call, other
-        self.name = difference.removeprefix("numbers of ") if difference.startswith("numbers of ") else ""
-
-    def __enter__(self) -> Call:
-        if not self.name or self.call is self.other:
-            return self.other
-        self.array: Array = self.call.arrays()[self.name]
-        self.before = self.array.copy()
-        self.array[...] = self.other.arrays()[self.name]
-        return self.call
-
-    def __exit__(self, *_: object) -> None:
-        if self.name and self.call is not self.other:
-            self.array[...] = self.before
+@contextmanager
+def _in_place(call: Call, other: Call, difference: str) -> Iterator[Call]:
+    """Another call, its numbers in the arrays of the first where the two differ in the numbers of an array alone."""
+    kind, _, name = difference.rpartition(" ")
+    if kind != "numbers of" or call is other:
+        yield other
+        return
+    array = call.arrays()[name]
+    before = array.copy()
+    array[...] = other.arrays()[name]
+    try:
+        yield call
+    finally:
+        array[...] = before
 
 
 def in_setting(target: Target, call: Call, setting: str) -> list[Verdict]:
@@ -139,7 +136,7 @@ def in_setting(target: Target, call: Call, setting: str) -> list[Verdict]:
     if other is None or not target.takes(other):
         return []
     first = Outcome.of(target, call) if word == "around" else Outcome({})
-    with _InPlace(call, other, difference) as there:
+    with _in_place(call, other, difference) as there:
         Outcome.of(target, there)
     if word == "after":
         found = _defects(target, call)
@@ -157,7 +154,7 @@ def together(target: Target, call: Call) -> list[Verdict]:
     if not target.may_race(call):
         return []
     for made, yields in ((call, True), (_larger(target, call), False)):
-        for one, alone, raced in _raced(target, _rivals(target, made), yields):
+        for one, alone, raced in _race(target, _rivals(target, made), yields):
             found = list(differences(target, one, alone, raced, "concurrent", TOGETHER, "together"))
             if found:
                 return [replace(verdict, about=one) for verdict in found]
@@ -186,7 +183,7 @@ def _larger(target: Target, call: Call) -> Call:
     return larger if target.takes(larger) else call
 
 
-def _raced(target: Target, calls: Sequence[tuple[Call, Outcome]], yields: bool) -> list[tuple[Call, Outcome, Outcome]]:
+def _race(target: Target, calls: Sequence[tuple[Call, Outcome]], yields: bool) -> list[tuple[Call, Outcome, Outcome]]:
     """Results that were other ones than those of a call alone. Threads yield after lines of Python, or do not."""
     found: list[tuple[Call, Outcome, Outcome]] = []
     gate, deadline = threading.Barrier(CALLERS), monotonic() + OVERLAP

@@ -10,22 +10,71 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradspec.conformance.cases.reference_numbers import meets_a_kink
-from gradspec.conformance.judge.adjoint import chooses_a_tied_cell, contradiction
-from gradspec.conformance.judge.conventions import NEEDS_DOCUMENTATION, Explanation, explanations, padding_only
+from gradspec.conformance.judge.conventions import (
+    NEEDS_DOCUMENTATION,
+    Explanation,
+    chooses_a_tied_cell,
+    contradiction,
+    explanations,
+    padding_only,
+)
 from gradspec.conformance.judge.reduced import ARITHMETICS, is_explained_by_flushing, judge_reduced
-from gradspec.conformance.judge.snapshot import Snapshot, argument_label, same_bits
 from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle import Judgement, Meaning
-from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.expected import EnclosedMeaning, expected
 from gradspec.conformance.oracle.meaning import Bools, Selected
-from gradspec.conformance.oracle.reference import EnclosedMeaning
 from gradspec.domains.formats import format_named
 from gradspec.spec.errors import UnsupportedError
+
+
+class Snapshot:
+    """The numbers of a call, to be put back where a target has written into them."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.before = call, {name: array.copy() for name, array in call.arrays().items()}
+
+    def restore(self) -> list[str]:
+        """The arrays, in words, that were no longer what they had been, and now are again."""
+        arrays = self.call.arrays()
+        changed = [name for name, array in arrays.items() if not same_bits(array, self.before[name])]
+        for name in changed:
+            arrays[name][...] = self.before[name]
+        return [argument_label(name, self.call) for name in changed]
+
+
+def argument_label(name: str, call: Call) -> str:
+    """The name of one of a call's arrays as people know it: an input's own, ``direction of x``, ``cotangent``."""
+    if name in call.named():
+        return name
+    return "cotangent" if name == "g" else f"direction of {name[1:]}"
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Equal shapes, dtypes and bits; any NaN is like any other, for no rule says what is in one."""
+    return a.shape == b.shape and a.dtype == b.dtype and not differing(a, b).any()
+
+
+def differing(a: Array, b: Array) -> NDArray[np.bool_]:
+    """Where two arrays of one shape and dtype have other bits.
+
+    >>> differing(np.float32([0.0, np.nan, 1.0]), np.float32([-0.0, -np.nan, 1.0])).tolist()
+    [True, False, False]
+    """
+    if a.dtype.hasobject or a.itemsize > 8:  # no number of ours
+        return np.asarray(a != b, np.bool_)
+    bits = np.dtype(f"u{a.itemsize}")
+    other = np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)
+    same_nan = np.False_ if a.dtype.kind in "iu" else np.isnan(a) & np.isnan(b)
+    return np.asarray(other.reshape(a.shape) & ~same_nan, np.bool_)
+
+
+# --- one call ---------------------------------------------------------------------------------------------------------
 
 NOTHING_ALLOWED: frozenset[str] = frozenset()
 NO_ANSWERS: Mapping[str, Answer] = MappingProxyType({})
@@ -67,7 +116,7 @@ class Judge:
             beside = f"the call wrote beside {'the array it was given' if str(why) else 'an array that it allocated'}"
             return [Verdict("defect", "guard", str(why), variant, detail=beside)]
         except InputChangedError as why:
-            return [_changed(argument_label(str(why), call), variant)]
+            return [_report_changed(argument_label(str(why), call), variant)]
         except Exception as error:  # whatever the target raises is its own doing
             raised = f"{type(error).__name__}: {error}"
             is_empty = call.problem.is_reference and any(array.size == 0 for array in call.named().values())
@@ -75,8 +124,8 @@ class Judge:
                 sort = "empty" if is_empty else call.layout
                 return [Verdict("not_offered", variant=variant, detail=f"of arrays that are {sort}: {raised}")]
             return [Verdict("defect", "raised", variant=variant, got=raised)]
-        if changed := self.snapshot.restored():
-            return [_changed(name, variant) for name in changed]
+        if changed := self.snapshot.restore():
+            return [_report_changed(name, variant) for name in changed]
         given = [name for name in self.meanings if name in results]
         if not given:
             nothing = f"it gives none of {', '.join(self.meanings)}"
@@ -103,7 +152,7 @@ class Judge:
         return verdict
 
 
-def _changed(name: str, variant: str) -> Verdict:
+def _report_changed(name: str, variant: str) -> Verdict:
     return Verdict("defect", "input_changed", name, variant, detail=f"the call wrote into its {name}")
 
 
@@ -192,7 +241,7 @@ class _Result:
         is_gradient = call.problem.op in SELECTIONS and self.name == "grad_x"
         if is_gradient and chooses_a_tied_cell(self.target, call):
             return self._chosen(judgement, wrong, Explanation(("another_tie",)), wanted)
-        rule = rule_of(call, self.name, judgement, place)
+        rule = self.broken_rule(judgement, place)
         own = self.target.composed(call.problem, call.mode)
         mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, own)
         if mode is not None:
@@ -213,6 +262,26 @@ class _Result:
                 return self._wide(own)
         return self.verdict("pass", detail=f"within the tolerance of {mode}, of which it is composed")
 
+    def broken_rule(self, judgement: Judgement, place: int) -> str:
+        """The rule that a wrong result breaks at a flat place."""
+        call, empty = self.call, padding_only(self.call, self.name)
+        if empty is not None and empty.ravel()[place]:
+            return "padding_only"
+        if self.name == "indices":
+            return "indices"
+        allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+        if allowed.low is None or not np.isfinite(got):
+            return "special"
+        if call.mode == "second":
+            return "second"
+        if call.mode == "vjp" and call.problem.op in SELECTIONS:
+            return "vjp.hits"
+        if isinstance(judgement.meaning, Selected):
+            return f"{call.mode}.selection"
+        if call.mode == "value" and call.problem.op == "smooth_max_pool":
+            return "value.smooth"
+        return f"{call.mode}.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
+
     def _likeliest(self, judgement: Judgement) -> Explanation | None:
         """The first explanation that the target documents, or that nothing it does speaks against; or the first."""
         first = None
@@ -230,7 +299,7 @@ class _Result:
         """A choice that is not ours: a convention if the target documents it, or nothing it does speaks against it."""
         kind, detail = "convention", f"{found.words} ({', '.join(found.names)})"
         place = int(np.flatnonzero(where.ravel())[0])
-        rule = _CHOICE_RULES.get(found.names[0]) or rule_of(self.call, self.name, judgement, place)
+        rule = _CHOICE_RULES.get(found.names[0]) or self.broken_rule(judgement, place)
         if not set(found.names) <= self.target.conventions():
             if self.target.strict:
                 kind, detail = "defect", f"{detail}, {self.target.undeclared(found.names)}"
@@ -268,7 +337,7 @@ class _ReferenceResult(_Result):
         wanted = str(judgement.permitted(place))
         if self.call.mode != "value" and self._is_between(judgement, wrong):
             return self._chosen(judgement, wrong, Explanation(("another_subgradient",)), wanted)
-        rule = rule_of(self.call, self.name, judgement, place)
+        rule = self.broken_rule(judgement, place)
         if self._is_of_infinities(judgement, wrong):
             return self.verdict("undecided", detail="what comes of infinities depends on the formula")
         modes = {*self.allow, "ftz"} if self._has_subnormals() else self.allow
@@ -276,6 +345,12 @@ class _ReferenceResult(_Result):
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
         return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+
+    def broken_rule(self, judgement: Judgement, place: int) -> str:
+        allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+        if allowed.low is None or not np.isfinite(got):
+            return "special"
+        return f"spec.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
 
     def _has_subnormals(self) -> bool:
         """Whether subnormal numbers are among the inputs: which of them a product loses depends on the formula."""
@@ -322,26 +397,3 @@ class _ReferenceResult(_Result):
         with np.errstate(invalid="ignore"):
             is_kink = high - low > A_KINK * np.maximum(np.abs(low), np.abs(high))
             return bool((is_kink & np.isfinite(low) & np.isfinite(high) & (low <= got) & (got <= high)).all())
-
-
-def rule_of(call: Call, name: str, judgement: Judgement, place: int) -> str:
-    """The rule that a wrong result breaks at a flat place."""
-    empty = None if call.problem.is_reference else padding_only(call, name)
-    if empty is not None and empty.ravel()[place]:
-        return "padding_only"
-    if name == "indices" and not call.problem.is_reference:
-        return "indices"
-    allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
-    if allowed.low is None or not np.isfinite(got):
-        return "special"
-    if call.problem.is_reference:
-        return f"spec.{'exact_sum' if allowed.low == allowed.high else 'sum'}"
-    if call.mode == "second":
-        return "second"
-    if call.mode == "vjp" and call.problem.op in SELECTIONS:
-        return "vjp.hits"
-    if isinstance(judgement.meaning, Selected):
-        return f"{call.mode}.selection"
-    if call.mode == "value" and call.problem.op == "smooth_max_pool":
-        return "value.smooth"
-    return f"{call.mode}.{'exact_sum' if allowed.low == allowed.high else 'sum'}"

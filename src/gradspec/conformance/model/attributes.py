@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from gradspec import spec
-from gradspec.conformance.model.problem import INPUTS, Problem
+from gradspec.conformance.model.problem import INPUTS, Attributes, Problem
 from gradspec.ops import conv, pool, smooth_pool, unfold, unpool
 from gradspec.spec.window import per_axis
 
@@ -32,7 +32,7 @@ def known(op: str) -> dict[str, Any]:
     return {name: p.default for name, p in parameters.items() if name not in (*INPUTS[op], "return_indices")}
 
 
-def settled(op: str, rank: int, attributes: Mapping[str, Any]) -> dict[str, Any]:
+def settled(op: str, rank: int, attributes: Attributes) -> dict[str, Any]:
     """All attributes of an operator, those that are not given at their defaults.
 
     >>> settled("unfold", 2, {"kernel_size": (2, 3)})["padding"]
@@ -61,7 +61,7 @@ def spelled(problem: Problem) -> dict[str, Any]:
     return {**global_rank(problem.op, problem.rank), **problem.attributes}
 
 
-def is_usual(op: str, rank: int, attributes: Mapping[str, Any], name: str) -> bool:
+def is_usual(op: str, rank: int, attributes: Attributes, name: str) -> bool:
     """Whether an attribute has the value that it would have if it were left out.
 
     >>> is_usual("max_pool", 1, {"kernel_size": (3,), "stride": (3,)}, "stride")

@@ -27,7 +27,7 @@ from gradspec.spec.errors import FormatError
 T = TypeVar("T")
 
 
-def encode(value: Any, kind: Any = None) -> Any:
+def encode(value: object, kind: object = None) -> Any:
     """A dataclass, or something of an annotated kind, as plain data.
 
     >>> from gradspec.conformance.model.problem import Problem
@@ -38,7 +38,7 @@ def encode(value: Any, kind: Any = None) -> Any:
     return _codec(hint).write(value)
 
 
-def decode(kind: type[T], data: Any, where: str = "data") -> T:
+def decode(kind: type[T], data: object, where: str = "data") -> T:
     """What was encoded.
 
     >>> from gradspec.conformance.model.problem import Problem
@@ -79,7 +79,7 @@ def _codec(hint: Any) -> Codec:
         is_plain = arguments == (str,)
         return Codec(dict, lambda data, where: Counter(counts.read(data, where))) if is_plain else _rows(hint)
     if origin is Mapping and arguments[1] is Any:
-        return _mapping(Codec(_thawed, lambda data, where: _frozen(data)))
+        return _mapping(Codec(_thaw, lambda data, where: _freeze(data)))
     if origin in (dict, Mapping):
         return _mapping(_codec(arguments[1]))
     if origin in (tuple, list, frozenset):
@@ -87,16 +87,16 @@ def _codec(hint: Any) -> Codec:
     return Codec(lambda value: value, lambda data, where: _expect(data, hint, where))
 
 
-def _frozen(data: Any) -> Any:
+def _freeze(data: object) -> object:
     """Lists as tuples."""
-    return tuple(map(_frozen, data)) if isinstance(data, list) else data
+    return tuple(map(_freeze, data)) if isinstance(data, list) else data
 
 
-def _thawed(value: Any) -> Any:
-    return list(map(_thawed, value)) if isinstance(value, tuple) else value
+def _thaw(value: object) -> object:
+    return list(map(_thaw, value)) if isinstance(value, tuple) else value
 
 
-def _expect(data: Any, kind: type, where: str) -> Any:
+def _expect(data: object, kind: type, where: str) -> Any:
     """A number will do for a float, but a bool is no int."""
     if type(data) is kind or (kind is float and type(data) is int):
         return data
@@ -109,26 +109,27 @@ def _record(cls: type) -> Codec:
     fields = {field.name: _codec(hints[field.name]) for field in dataclasses.fields(cls)}
     needed = [f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]
 
-    def read(data: Any, where: str) -> Any:
-        _expect(data, dict, where)
-        if missing := [name for name in needed if name not in data]:
-            raise FormatError(f"{where}: {cls.__name__} needs {', '.join(missing)}; it has {', '.join(data) or 'none'}")
-        if unknown := [name for name in data if name not in fields]:
+    def read(data: object, where: str) -> object:
+        parts = _expect(data, dict, where)
+        if missing := [name for name in needed if name not in parts]:
+            has = ", ".join(parts) or "none"
+            raise FormatError(f"{where}: {cls.__name__} needs {', '.join(missing)}; it has {has}")
+        if unknown := [name for name in parts if name not in fields]:
             raise FormatError(f"{where}: a {cls.__name__} has no {unknown[0]!r}; it has {', '.join(fields)}")
-        return cls(**{name: fields[name].read(part, f"{where}.{name}") for name, part in data.items()})
+        return cls(**{name: fields[name].read(part, f"{where}.{name}") for name, part in parts.items()})
 
     return Codec(lambda value: {name: codec.write(getattr(value, name)) for name, codec in fields.items()}, read)
 
 
 def _sequence(kind: type, codec: Codec) -> Codec:
-    def read(data: Any, where: str) -> Any:
+    def read(data: object, where: str) -> object:
         return kind(codec.read(part, f"{where}[{i}]") for i, part in enumerate(_expect(data, list, where)))
 
     return Codec(lambda value: [codec.write(part) for part in (sorted(value) if kind is frozenset else value)], read)
 
 
 def _mapping(codec: Codec) -> Codec:
-    def read(data: Any, where: str) -> Any:
+    def read(data: object, where: str) -> object:
         return {name: codec.read(part, f"{where}.{name}") for name, part in _expect(data, dict, where).items()}
 
     return Codec(lambda value: {name: codec.write(part) for name, part in value.items()}, read)
@@ -138,7 +139,7 @@ def _rows(hint: Any) -> Codec:
     """Counts by several words."""
     words = len(typing.get_args(typing.get_args(hint)[0]))
 
-    def read(data: Any, where: str) -> Any:
+    def read(data: object, where: str) -> object:
         found: Counter[tuple[str, ...]] = Counter()
         for i, row in enumerate(_expect(data, list, where)):
             place = f"{where}[{i}]"
@@ -150,23 +151,26 @@ def _rows(hint: Any) -> Codec:
     return Codec(lambda value: [[*key, number] for key, number in sorted(value.items())], read)
 
 
-def _written(array: Array) -> dict[str, Any]:
+def _write_array(array: Array) -> dict[str, object]:
     name = next(name for name, dtype in ARRAY_DTYPES.items() if dtype == array.dtype)
     cells = array.ravel().astype(np.float64).tolist() if name in FLOATS else array.ravel().tolist()
     words = [cell if isinstance(cell, int) or np.isfinite(cell) else str(cell) for cell in cells]
     return {"dtype": name, "shape": list(array.shape), "cells": words}
 
 
-def _read(data: Any, where: str) -> Array:
-    dtype = _expect(_expect(data, dict, where).get("dtype"), str, f"{where}.dtype")
+def _read_array(data: object, where: str) -> Array:
+    parts = _expect(data, dict, where)
+    dtype = _expect(parts.get("dtype"), str, f"{where}.dtype")
     if dtype not in ARRAY_DTYPES:
         raise FormatError(f"{where}.dtype: {dtype!r} is not known; use one of {', '.join(ARRAY_DTYPES)}")
-    shape: Shape = _codec(Shape).read(data.get("shape"), f"{where}.shape")
+    shape: Shape = _codec(Shape).read(parts.get("shape"), f"{where}.shape")
     try:
-        wide = np.array(_expect(data.get("cells"), list, f"{where}.cells"), np.float64 if dtype in FLOATS else np.int64)
+        wide = np.array(
+            _expect(parts.get("cells"), list, f"{where}.cells"), np.float64 if dtype in FLOATS else np.int64
+        )
         return wide.astype(ARRAY_DTYPES[dtype]).reshape(shape)
     except (ValueError, TypeError, OverflowError) as error:
         raise FormatError(f"{where}: these cells are no {dtype} array of shape {shape}: {error}") from None
 
 
-_ARRAY = Codec(_written, _read)
+_ARRAY = Codec(_write_array, _read_array)

@@ -3,16 +3,72 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.typing import NDArray
 
-from gradspec.conformance.model.memory import MARGIN, NANS, Bytes, PackedPlace, packed
 from gradspec.conformance.model.problem import DTYPES, Array, Results
 
-Given: TypeAlias = Mapping[str, Any]
+Bytes: TypeAlias = NDArray[np.uint8]
+MARGIN = 256
+"""Bytes that are watched on either side of an array."""
+NANS, NUMBERS = 0xFF, 0x3F
+"""Bytes that make a NaN of every float format, or -1, and bytes that make a number of each, of a size met often."""
+ALIGNED, ALLOCATED = 256, 16
+"""To how many bytes a device aligns what it allocates, and at least every allocator on the host."""
+
+
+def copy_into(array: Array, memory: Bytes) -> Array:
+    """A copy in given memory, as far apart as its cells are now."""
+    low, _ = byte_bounds(array)
+    copy: Array = np.ndarray(array.shape, array.dtype, memory, array.ctypes.data - low, array.strides)
+    copy[...] = array
+    return copy
+
+
+@dataclass(frozen=True)
+class PackedPlace:
+    """The bytes of an array in packed memory: from ``start`` to ``end``, with its first cell at ``first``."""
+
+    array: Array
+    start: int
+    end: int
+    first: int
+
+    def within(self, memory: Bytes) -> Array:
+        """What lies there, as an array like this one."""
+        return np.ndarray(self.array.shape, self.array.dtype, memory, self.first, self.array.strides)
+
+
+def packed(arrays: Iterable[Array], fill: int) -> tuple[Bytes, list[PackedPlace]]:
+    """All arrays in one piece of memory, as they lie now, with ``MARGIN`` bytes of ``fill`` around each and in gaps.
+
+    An array that is not aligned, as one beside another is not, keeps its offset.
+
+    >>> memory, (place, _) = packed([np.ones((2, 3), np.float32), np.zeros(4)], NANS)
+    >>> place.within(memory).tolist(), place.end - place.start, memory[place.end]
+    ([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], 24, np.uint8(255))
+    """
+    places, end = list[PackedPlace](), 0
+    for array in arrays:
+        low, high = byte_bounds(array) if array.size else (array.ctypes.data,) * 2
+        start = -(-(end + MARGIN) // ALIGNED) * ALIGNED + low % ALLOCATED
+        end = start + high - low
+        places.append(PackedPlace(array, start, end, start + array.ctypes.data - low))
+    memory = np.full(end + MARGIN, fill, np.uint8)
+    for place in places:
+        place.within(memory)[...] = place.array
+    return memory, places
+
+
+Foreign: TypeAlias = Any
+"""An array, or a buffer, of whatever library."""
+Given: TypeAlias = Mapping[str, Foreign]
 """Arrays of one call by name, of whatever library."""
 
 
@@ -95,34 +151,34 @@ class PackedMemory(Memory):
     """Memory behind a bus: the arrays of many calls are one transfer, and so are their results."""
 
     @abstractmethod
-    def upload(self, memory: Bytes) -> Any:
+    def upload(self, memory: Bytes) -> Foreign:
         """Bytes of the host on the device."""
 
     @abstractmethod
-    def download(self, buffer: Any) -> Bytes:
+    def download(self, buffer: Foreign) -> Bytes:
         """And back."""
 
     @abstractmethod
-    def view(self, buffer: Any, place: PackedPlace) -> Any:
+    def view(self, buffer: Foreign, place: PackedPlace) -> Foreign:
         """The array that lies in a place."""
 
     @abstractmethod
-    def copy(self, buffer: Any) -> Any: ...
+    def copy(self, buffer: Foreign) -> Foreign: ...
 
     @abstractmethod
-    def same(self, one: Any, other: Any) -> bool:
+    def same(self, one: Foreign, other: Foreign) -> bool:
         """Whether two buffers hold the same bytes."""
 
     @abstractmethod
-    def join(self, arrays: Sequence[Any]) -> Any:
+    def join(self, arrays: Sequence[Foreign]) -> Foreign:
         """The bytes of arrays one after the other."""
 
     @abstractmethod
-    def is_own(self, array: Any) -> bool:
+    def is_own(self, array: Foreign) -> bool:
         """Whether an array is the library's, and on the device."""
 
     @abstractmethod
-    def dtype(self, array: Any) -> np.dtype[Any]: ...
+    def dtype(self, array: Foreign) -> np.dtype[Any]: ...
 
     def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
         return _PackedCargo(self, calls, fill)
@@ -257,7 +313,7 @@ HOST = Device()
 # --- arrays of libraries on the host ----------------------------------------------------------------------------------
 
 
-def enter(library: str, given: Array) -> Any:
+def enter(library: str, given: Array) -> Foreign:
     """An array of NumPy as one of the library, of the same memory where that can be."""
     if library == "torch":
         import torch
@@ -271,7 +327,7 @@ def enter(library: str, given: Array) -> Any:
     return given
 
 
-def leave(given: Any) -> Array:
+def leave(given: Foreign) -> Array:
     """What a kernel returned, as an array of NumPy."""
     if hasattr(given, "get") and hasattr(given, "device") and not hasattr(given, "detach"):  # CuPy's
         return np.asarray(given.get())

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, product
 from operator import index
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, LAYOUTS, RANKS, Problem
 
+Given = TypeVar("Given")
 Allowed: TypeAlias = "range | tuple[Any, ...]"
 """The values of one name. In a range of an attribute that has a number for each axis, axes choose by themselves."""
 
@@ -81,9 +82,9 @@ class KernelDomain:
     entries: tuple[tuple[str, Allowed], ...] = ()
 
     @staticmethod
-    def of(**given: Any) -> KernelDomain:
+    def of(**given: object) -> KernelDomain:
         """From values, sets, tuples or ranges of them. A ``ValueError`` says what cannot be meant."""
-        found = {name: _allowed(name, value) for name, value in given.items()}
+        found = {name: _parse_allowed(name, value) for name, value in given.items()}
         return KernelDomain(tuple((name, found[name]) for name in NAMES if name in found))
 
     @staticmethod
@@ -97,7 +98,7 @@ class KernelDomain:
         for name, equals, _ in pairs:
             if not equals:
                 raise ValueError(f"domain: {name!r} says no value; write name=value, as in {EXAMPLE}")
-        return KernelDomain.of(**{name: _read(name, value) for name, _, value in pairs})
+        return KernelDomain.of(**{name: _read_values(name, value) for name, _, value in pairs})
 
     def __str__(self) -> str:
         return " ".join(f"{name}={written(allowed)}" for name, allowed in self.entries)
@@ -156,7 +157,7 @@ class KernelDomain:
         >>> KernelDomain.of(kernel_size={(3, 3)}, channels=range(8, 65, 8)).told
         'kernel_size 3x3, channels from 8 to 64 that 8 divides'
         """
-        return ", ".join(f"{name} {_told(allowed)}" for name, allowed in self.entries)
+        return ", ".join(f"{name} {_describe(allowed)}" for name, allowed in self.entries)
 
 
 EVERYTHING = KernelDomain()
@@ -189,11 +190,11 @@ def frames(domain: KernelDomain, op: str, rank: int) -> tuple[tuple[AxisDomain, 
     return tuple(dict.fromkeys(found[::apart] if apart else found))
 
 
-def _axis(columns: Sequence[str], chosen: Sequence[Sequence[Any]], i: int) -> dict[str, Any]:
+def _axis(columns: Sequence[str], chosen: Sequence[Sequence[Allowed | None]], i: int) -> dict[str, Any]:
     return {column: entries[i] for column, entries in zip(columns, chosen, strict=True) if entries[i] is not None}
 
 
-def _combinations(name: str, allowed: Allowed, rank: int) -> list[tuple[Any, ...]]:
+def _combinations(name: str, allowed: Allowed, rank: int) -> list[tuple[Allowed | None, ...]]:
     """For each combination, what every axis may have."""
     if isinstance(allowed, range):
         some = _some(allowed) or ()
@@ -229,13 +230,13 @@ def _sides(name: str, entry: Any) -> Any:
 # --- what a problem is --------------------------------------------------------------------------------------------
 
 
-def facts(problem: Problem) -> Iterator[tuple[str, Any]]:
+def facts(problem: Problem) -> Iterator[tuple[str, object]]:
     """Everything of a problem that a domain may name.
 
     >>> dict(facts(Problem("conv", 1, ((2, 3, 5), (4, 3, 2), None), {})))["out_channels"]
     4
     """
-    parts = anatomy(problem)
+    parts = geometry_of(problem)
     yield "dtypes", problem.dtype
     yield "ranks", problem.rank
     given = settled(problem.op, problem.rank, problem.attributes)
@@ -254,7 +255,7 @@ def facts(problem: Problem) -> Iterator[tuple[str, Any]]:
 # --- values as they are written ---------------------------------------------------------------------------------------
 
 
-def _allowed(name: str, given: Any) -> Allowed:
+def _parse_allowed(name: str, given: Any) -> Allowed:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         raise ValueError(
@@ -275,7 +276,7 @@ def _allowed(name: str, given: Any) -> Allowed:
     return tuple(sorted(unique) if all(isinstance(n, int) and not isinstance(n, bool) for n in unique) else unique)
 
 
-def _is_several(name: str, given: Any) -> bool:
+def _is_several(name: str, given: object) -> bool:
     """Whether a tuple holds several values, and is not one value with an entry for each axis."""
     if not isinstance(given, tuple) or name not in LEAST:
         return isinstance(given, tuple)
@@ -283,27 +284,27 @@ def _is_several(name: str, given: Any) -> bool:
     return _depth(given) > deep or not given or (name != "padding" and any(isinstance(entry, tuple) for entry in given))
 
 
-def _depth(given: Any) -> int:
+def _depth(given: object) -> int:
     return 1 + max((_depth(entry) for entry in given), default=0) if isinstance(given, tuple) else 0
 
 
-def _member(name: str, member: Any) -> Any:
+def _member(name: str, member: object) -> Any:
     if name in FLAGS:
-        return _expected(name, member, isinstance(member, bool), "True or False")
+        return _require(name, member, isinstance(member, bool), "True or False")
     if name in WORDS:
-        return _expected(name, member, member in WORDS[name], f"some of {', '.join(map(str, WORDS[name]))}")
+        return _require(name, member, member in WORDS[name], f"some of {', '.join(map(str, WORDS[name]))}")
     if name in COUNTS:
         return None if member is None and name in ABSENT else _number(name, member, COUNTS[name])
     if not isinstance(member, tuple):
         return None if member is None and name in ABSENT else _number(name, member, LEAST[name])
     entries = tuple(_entry(name, entry) for entry in member)
-    _expected(name, member, 1 <= len(entries) <= len(RANKS), "a number for each of 1 to 4 axes")
+    _require(name, member, 1 <= len(entries) <= len(RANKS), "a number for each of 1 to 4 axes")
     return entries if len(entries) > 1 or isinstance(entries[0], tuple) else entries[0]
 
 
-def _entry(name: str, entry: Any) -> Any:
+def _entry(name: str, entry: object) -> int | tuple[int, ...] | None:
     if name == "padding" and isinstance(entry, tuple):
-        _expected(name, entry, len(entry) == 2, "pairs of the two sides of an axis")
+        _require(name, entry, len(entry) == 2, "pairs of the two sides of an axis")
         return tuple(_number(name, side, 0) for side in entry)
     return None if entry is None and name in ABSENT else _number(name, entry, LEAST[name])
 
@@ -318,13 +319,13 @@ def _number(name: str, given: Any, least: int) -> int:
     return number
 
 
-def _expected(name: str, given: Any, is_right: bool, expected: str) -> Any:
+def _require(name: str, given: Given, is_right: bool, expected: str) -> Given:
     if not is_right:
         raise ValueError(f"{name} names {given!r}; give {expected}")
     return given
 
 
-def _read(name: str, text: str) -> Any:
+def _read_values(name: str, text: str) -> range | list[object]:
     """The value of a name in a command: ``3x3``, ``1,2``, ``8..1024:8``, ``0+1x0+1``, ``none``, ``true``."""
     if ".." in text:
         first, _, rest = text.partition("..")
@@ -336,14 +337,14 @@ def _read(name: str, text: str) -> Any:
     return [_read_one(part) for part in text.split(",") if part]
 
 
-def _read_one(text: str) -> Any:
+def _read_one(text: str) -> object:
     """A number, a word, or an entry for each axis with an x between them; those of two sides have a +."""
     if not text.strip("0123456789x+") and not text.isdigit():
         return tuple(tuple(map(_word, part.split("+"))) if "+" in part else _word(part) for part in text.split("x"))
     return _word(text)
 
 
-def _word(text: str) -> Any:
+def _word(text: str) -> int | str | None:
     return int(text) if text.isdigit() else {"none": None, "true": True, "false": False}.get(text, text)
 
 
@@ -354,7 +355,7 @@ def written(allowed: Allowed) -> str:
     return ",".join(map(written_value, allowed))
 
 
-def written_value(value: Any) -> str:
+def written_value(value: object) -> str:
     """One value.
 
     >>> written_value(((0, 1), (2, 2))), written_value((3, 5)), written_value(None)
@@ -365,7 +366,7 @@ def written_value(value: Any) -> str:
     return "x".join("+".join(map(str, entry)) if isinstance(entry, tuple) else written_value(entry) for entry in value)
 
 
-def _told(allowed: Allowed) -> str:
+def _describe(allowed: Allowed) -> str:
     if not isinstance(allowed, range):
         return " or ".join(map(written_value, allowed))
     divisor = f" that {allowed.step} divides" if allowed.step > 1 and allowed[0] % allowed.step == 0 else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -11,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradspec.backends.tables import ABSENT, table
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING_POOLS, Problem, Shape
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, SLIDING_POOLS, Attributes, Problem, Shape
 from gradspec.spec.conv import Form, conv_form, transposed_form
 from gradspec.spec.window import AxisWindow, Regular, Window, adaptive, per_axis, regular, whole
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class WindowGeometry:
     """The parts of a problem.
 
     ``window`` slides over the input, or over the value of a transposed convolution or fold; unpooling has none.
@@ -97,17 +96,19 @@ def extent(axis: Regular) -> int:
     return axis.dilation * (axis.kernel - 1) + 1
 
 
-def anatomy(problem: Problem) -> Anatomy:
+def geometry_of(problem: Problem) -> WindowGeometry:
     """The parts of a problem, which must be legal.
 
-    >>> anatomy(Problem("max_pool", 1, ((2, 5),), {"kernel_size": (2,)})).output
+    >>> geometry_of(Problem("max_pool", 1, ((2, 5),), {"kernel_size": (2,)})).output
     (2, 2)
     """
-    return _anatomy(problem.op, problem.rank, problem.shapes, tuple(sorted(problem.attributes.items())))
+    return _geometry_of(problem.op, problem.rank, problem.shapes, tuple(sorted(problem.attributes.items())))
 
 
 @lru_cache(maxsize=1024)
-def _anatomy(op: str, rank: int, shapes: tuple[Shape | None, ...], items: tuple[tuple[str, Any], ...]) -> Anatomy:
+def _geometry_of(
+    op: str, rank: int, shapes: tuple[Shape | None, ...], items: tuple[tuple[str, Any], ...]
+) -> WindowGeometry:
     given, shape = dict(items), shapes[0]
     assert shape is not None
     if op in CONVOLUTIONS:
@@ -117,41 +118,41 @@ def _anatomy(op: str, rank: int, shapes: tuple[Shape | None, ...], items: tuple[
     outer, spatial = shape[: len(shape) - rank], shape[len(shape) - rank :]
     lead, channels = (outer[:-1], outer[-1]) if outer else ((), None)
     if op == "max_unpool":
-        return Anatomy(None, lead, channels, spatial, (*outer, *given["output_size"]))
+        return WindowGeometry(None, lead, channels, spatial, (*outer, *given["output_size"]))
     window = _pool_window(op, spatial, given)
     value = outer if given.get("keepdims") is False else (*outer, *window.outputs)
-    return Anatomy(window, lead, channels, spatial, value)
+    return WindowGeometry(window, lead, channels, spatial, value)
 
 
-def _pool_window(op: str, spatial: Shape, given: Mapping[str, Any]) -> Window:
+def _pool_window(op: str, spatial: Shape, given: Attributes) -> Window:
     if op in SLIDING_POOLS:
         names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
         return regular(spatial, **{name: given[name] for name in names if name in given})
     return adaptive(spatial, given["output_size"]) if op.startswith("adaptive") else whole(spatial)
 
 
-def _convolution(op: str, rank: int, shapes: tuple[Shape | None, ...], given: Mapping[str, Any]) -> Anatomy:
+def _convolution(op: str, rank: int, shapes: tuple[Shape | None, ...], given: Attributes) -> WindowGeometry:
     x, weight, bias = (None if shape is None else np.broadcast_to(np.float32(0), shape) for shape in shapes)
     assert x is not None
     named = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **given}
     lead, channels, spatial = x.shape[: x.ndim - rank - 1], x.shape[-1 - rank], x.shape[x.ndim - rank :]
     if op == "conv":
         form = conv_form(x, weight, bias, **named)  # type: ignore[arg-type]
-        return Anatomy(form.window, lead, channels, spatial, (*lead, *form.g_shape), form)
+        return WindowGeometry(form.window, lead, channels, spatial, (*lead, *form.g_shape), form)
     form = transposed_form(x, weight, bias, **{"output_padding": 0, **named})  # type: ignore[arg-type]
-    return Anatomy(form.window, lead, channels, spatial, (*lead, *form.x_shape), form)
+    return WindowGeometry(form.window, lead, channels, spatial, (*lead, *form.x_shape), form)
 
 
-def _columns(op: str, rank: int, shape: Shape, given: Mapping[str, Any]) -> Anatomy:
+def _columns(op: str, rank: int, shape: Shape, given: Attributes) -> WindowGeometry:
     sizes = tuple(given["output_size"]) if op == "fold" else shape[len(shape) - rank :]
     steps = per_axis("stride", given.get("stride", 1), rank, least=1)
     window = regular(sizes, given["kernel_size"], steps, given.get("padding", 0), given.get("dilation", 1))
     taps, outputs = prod(given["kernel_size"]), prod(window.outputs)
     if op == "fold":
         lead, channels = shape[:-2], shape[-2] // taps
-        return Anatomy(window, lead, channels, sizes, (*lead, channels, *sizes))
+        return WindowGeometry(window, lead, channels, sizes, (*lead, channels, *sizes))
     lead, channels = shape[: len(shape) - rank - 1], shape[-1 - rank]
-    return Anatomy(window, lead, channels, sizes, (*lead, channels * taps, outputs))
+    return WindowGeometry(window, lead, channels, sizes, (*lead, channels * taps, outputs))
 
 
 def unpooled_windows(problem: Problem) -> list[tuple[int, int]]:
@@ -169,7 +170,7 @@ def unpooled_windows(problem: Problem) -> list[tuple[int, int]]:
 
 def leaves(problem: Problem, mode: str) -> int:
     """The most terms that one result of a mode adds up, zeros among the numbers not regarded."""
-    parts = anatomy(problem)
+    parts = geometry_of(problem)
     reads, hits = parts.reads, parts.hits
     if parts.form is not None:
         return _products(problem.op, parts, parts.form, mode)
@@ -179,7 +180,7 @@ def leaves(problem: Problem, mode: str) -> int:
     return backward if mode == "vjp" else forward
 
 
-def _products(op: str, parts: Anatomy, form: Form, mode: str) -> int:
+def _products(op: str, parts: WindowGeometry, form: Form, mode: str) -> int:
     read = form.x_channels // form.groups * parts.reads
     write = form.g_channels // form.groups * parts.hits
     forward, backward = (read, write) if op == "conv" else (write, read)

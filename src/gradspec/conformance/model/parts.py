@@ -5,15 +5,24 @@ The specification's geometry puts it together, so that every change is a legal c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.geometry import anatomy
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, DTYPES, INPUTS, Array, Call, Problem, Shape
+from gradspec.conformance.model.geometry import geometry_of
+from gradspec.conformance.model.problem import (
+    COLUMNS,
+    CONVOLUTIONS,
+    DTYPES,
+    INPUTS,
+    Array,
+    Attributes,
+    Call,
+    Problem,
+    Shape,
+)
 
 
 @dataclass(frozen=True)
@@ -32,11 +41,11 @@ class Parts:
     sizes: Shape
     kernel: Shape
     has_bias: bool
-    attributes: Mapping[str, Any]
+    attributes: Attributes
 
     @staticmethod
     def of(problem: Problem) -> Parts:
-        made_of, given = anatomy(problem), dict(problem.attributes)
+        made_of, given = geometry_of(problem), dict(problem.attributes)
         groups, weight = given.pop("groups", 1), problem.shapes[1] if problem.op in CONVOLUTIONS else None
         if problem.op == "fold":
             del given["output_size"]
@@ -69,13 +78,13 @@ class Parts:
         if self.groups > 1:
             given["groups"] = self.groups
         problem = Problem(self.op, self.rank, self._shapes(), given, self.dtype)
-        anatomy(problem)
+        geometry_of(problem)
         return problem
 
     def _shapes(self) -> tuple[Shape | None, ...]:
         if self.op == "fold":
             window = {name: value for name, value in self.attributes.items() if name != "output_size"}
-            columns = anatomy(Problem("unfold", self.rank, ((self.channels, *self.sizes),), window)).output
+            columns = geometry_of(Problem("unfold", self.rank, ((self.channels, *self.sizes),), window)).output
             return ((*self.lead, *columns),)
         if self.op not in CONVOLUTIONS:
             x = (*self.lead, *((self.channels,) if self.op == "unfold" else ()), *self.sizes)
@@ -104,7 +113,7 @@ class Refit:
     def call(self, old: Call) -> Call:
         """The call of the parts; ``ShapeError`` where there is none."""
         problem = self.parts.problem()
-        output = anatomy(problem).output
+        output = geometry_of(problem).output
         shapes, arrays = {**problem.named_shapes(), "g": output}, dict[str, Array]()
         for name, array in old.arrays().items():
             own = name if name == "g" or name in old.named() else name[1:]

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
+Attributes: TypeAlias = Mapping[str, Any]
+"""Of an operator, by the names of its specification."""
 Results: TypeAlias = dict[str, Array]
 """Arrays by the names of `Problem.results`; a target may leave out what it does not give."""
 
@@ -72,7 +74,7 @@ class Problem:
     op: str
     rank: int
     shapes: tuple[Shape | None, ...]
-    attributes: Mapping[str, Any]
+    attributes: Attributes
     dtype: str = "f32"
     signature: CallSignature | None = None
     """Of a reference, whose name ``op`` is then; that of an operator follows from its name."""

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from gc import collect
+from math import prod
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
+from gradspec.conformance.model.parts import recut
 from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, CallSignature, Problem
 from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES as TYPES
 from gradspec.graph.types import TensorType
+from gradspec.spec.errors import ShapeError
 
 Types: TypeAlias = tuple[TensorType, ...]
+Axis: TypeAlias = tuple[int, int]
+"""An input, and one of its axes."""
 MOST_GRAPHS = 256
+FEW = 4
+"""Cells of an axis that is not varied."""
+MOST_CLASSES = 1 << 10
 _known = WeakValueDictionary[str, "Reference"]()
 """References by the names that problems have: each as long as it is referred to."""
 
@@ -50,18 +59,18 @@ class Reference:
         self._programs = LRUCache[Graph](MOST_GRAPHS)
         self.found = LRUCache[Any](MOST_GRAPHS)
         """Cached facts about it, by caller."""
-        self.name = _registered(name, self)
+        self.name = _register(name, self)
         self.given = len(self.types[0])
         """How many inputs it has beside parameters."""
 
     def graph(self, types: Types) -> Graph:
         """The graph for these types, or a ValueError that says why there is none."""
-        found = self._graphs.get_or_make(types, lambda: self._traced(types))
+        found = self._graphs.get_or_make(types, lambda: self._try_trace(types))
         if isinstance(found, str):
             raise ValueError(found)
         return found
 
-    def _traced(self, types: Types) -> Graph | str:
+    def _try_trace(self, types: Types) -> Graph | str:
         try:
             graph = self._trace(types)
         except Exception as error:  # of whatever library it is written in
@@ -80,7 +89,7 @@ class Reference:
         return True
 
     def takes(self, types: Types) -> bool:
-        return isinstance(self._graphs.get_or_make(types, lambda: self._traced(types)), Graph)
+        return isinstance(self._graphs.get_or_make(types, lambda: self._try_trace(types)), Graph)
 
     @cached_property
     def dtype(self) -> str:
@@ -128,23 +137,23 @@ class Reference:
         graph = self.graph(self.types_of(problem))
         if mode == "value":
             return graph
-        graph = _giving(graph, (graph.outputs[problem.interface.of],))
+        graph = _with_outputs(graph, (graph.outputs[problem.interface.of],))
         if mode == "jvp":
             return _derivatives(graph.jvp(), 1)
         gradients = _derivatives(graph.vjp(), 1)
         return gradients if mode == "vjp" else _derivatives(gradients.vjp(), len(gradients.outputs))
 
 
-def _giving(graph: Graph, outputs: Sequence[Any]) -> Graph:
+def _with_outputs(graph: Graph, outputs: Sequence[Var]) -> Graph:
     return replace(graph, outputs=tuple(outputs)).simplify()
 
 
 def _derivatives(graph: Graph, values: int) -> Graph:
     """Without the values that stand before derivatives."""
-    return _giving(graph, graph.outputs[values:])
+    return _with_outputs(graph, graph.outputs[values:])
 
 
-def _registered(name: str, reference: Reference) -> str:
+def _register(name: str, reference: Reference) -> str:
     """A name that no other living reference has."""
     if name in _known:
         collect()  # an earlier one that only a cycle refers to
@@ -164,26 +173,6 @@ def reference_of(problem: Problem) -> Reference:
     return found
 
 
-@dataclass(frozen=True)
-class FreeAxes:
-    """Axes of inputs, ``(input, axis)``, that have one size, which may be any number that ``step`` divides."""
-
-    axes: frozenset[tuple[int, int]]
-    step: int = 1
-
-    def size(self, types: Types) -> int:
-        i, axis = min(self.axes)
-        return types[i].shape[axis]
-
-    def resized(self, types: Types, size: int) -> Types:
-        """The same types with these axes of another size."""
-
-        def shape(i: int, t: TensorType) -> tuple[int, ...]:
-            return tuple(size if (i, axis) in self.axes else n for axis, n in enumerate(t.shape))
-
-        return tuple(replace(t, shape=shape(i, t)) for i, t in enumerate(types))
-
-
 def in_dtype(types: Types, dtype: str) -> Types:
     """The same types with another floating-point dtype."""
     return tuple(replace(t, dtype=TYPES[dtype]) if t.is_float else t for t in types)
@@ -193,7 +182,7 @@ def output_type(problem: Problem) -> TensorType:
     """The type of the result that derivatives are those of."""
     if problem.is_reference:
         return reference_of(problem).output(problem)
-    return TensorType(TYPES[problem.dtype], anatomy(problem).output)
+    return TensorType(TYPES[problem.dtype], geometry_of(problem).output)
 
 
 def array_types(problem: Problem, mode: str) -> dict[str, TensorType]:
@@ -214,3 +203,143 @@ def on_zeros(problem: Problem, mode: str) -> Call:
     """A call of a problem whose arrays are all zeros."""
     types = array_types(problem, mode)
     return call_of(problem, mode, {name: np.zeros(t.shape, t.dtype.numpy) for name, t in types.items()})
+
+
+# --- other sizes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FreeAxes:
+    """Axes of inputs, ``(input, axis)``, that have one size, which may be any number that ``step`` divides."""
+
+    axes: frozenset[Axis]
+    step: int = 1
+
+    def size(self, types: Types) -> int:
+        i, axis = min(self.axes)
+        return types[i].shape[axis]
+
+    def resized(self, types: Types, size: int) -> Types:
+        """The same types with these axes of another size."""
+
+        def shape(i: int, t: TensorType) -> tuple[int, ...]:
+            return tuple(size if (i, axis) in self.axes else n for axis, n in enumerate(t.shape))
+
+        return tuple(replace(t, shape=shape(i, t)) for i, t in enumerate(types))
+
+
+def free_axes(reference: Reference, types: Types) -> tuple[FreeAxes, ...]:
+    """The axes that may have another size, those together that need to have one size.
+
+    They are those of the types that were given: smaller ones may agree in more sizes by chance. Axes of few cells, but
+    for the very first, most often mean something (a window of 3 × 3, four gates), and stay. Axes of one size stay so
+    if the reference takes that, as nothing says that a kernel is meant for more; or else those that stand in the same
+    place of their inputs, or two of them, or one alone.
+    """
+    ranks = [t.ndim for t in types]
+    given = next((one for one in reference.types if [t.ndim for t in one] == ranks), types)
+    return reference.found.get_or_make((free_axes, given), lambda: _free_axes(reference, given))  # type: ignore[no-any-return]
+
+
+def _free_axes(reference: Reference, types: Types) -> tuple[FreeAxes, ...]:
+    found: list[FreeAxes] = []
+    axes = [(i, axis) for i, t in enumerate(types) for axis in range(t.ndim)]
+    for axis in (a for a in axes if types[a[0]].shape[a[1]] > FEW or a == (0, 0)):
+        taken = {other for free in found for other in free.axes}
+        if axis not in taken:
+            groups = _groups(types, [other for other in axes if other not in taken], axis)
+            free = next(filter(None, (_free(reference, types, group) for group in groups)), None)
+            found += [] if free is None else [free]
+    return tuple(found)
+
+
+def _groups(types: Types, axes: Sequence[Axis], first: Axis) -> Iterator[frozenset[Axis]]:
+    def size(axis: Axis) -> int:
+        return types[axis[0]].shape[axis[1]]
+
+    alike = [axis for axis in axes if size(axis) == size(first)]
+    from_end = first[1] - types[first[0]].ndim
+    groups = [
+        alike,
+        [axis for axis in alike if axis[1] == first[1]],
+        [axis for axis in alike if axis[1] - types[axis[0]].ndim == from_end],
+        *([first, other] for other in alike if other != first),
+        [first],
+    ]
+    yield from dict.fromkeys(frozenset(group) for group in groups)
+
+
+def _free(reference: Reference, types: Types, group: frozenset[Axis]) -> FreeAxes | None:
+    """The axes, if the reference takes other sizes of them: one more or one less, or else twice as many."""
+    one = FreeAxes(group)
+    n = one.size(types)
+    if reference.may_take(one.resized(types, n + 1)) or (n > 1 and reference.may_take(one.resized(types, n - 1))):
+        return one
+    steps = [step for step in (2, 4, 8, n) if step > 1 and n % step == 0]
+    return next((FreeAxes(group, s) for s in steps if reference.may_take(one.resized(types, n + s))), None)
+
+
+def cells(types: Types) -> int:
+    return sum(prod(t.shape) for t in types)
+
+
+@dataclass(frozen=True)
+class Resized:
+    """Other types of a call, and how its arrays are cut from the old ones: their first cells are kept, or their last.
+
+    Where an axis grows its cells come again.
+    """
+
+    types: Types
+    last: bool = False
+
+    def call(self, old: Call) -> Call:
+        """The call on these types; ``ShapeError`` where there is none."""
+        reference = reference_of(old.problem)
+        if not reference.takes(self.types):
+            raise ShapeError(f"{reference.name} takes no {self.types}; use other sizes")
+        problem = reference.problem(self.types, old.problem.interface.of)
+        arrays, types = old.arrays(), array_types(problem, old.mode)
+        cut = {name: recut(arrays[name], t.shape, self.last) for name, t in types.items()}
+        for name in (name for name in problem.inputs if types[name].is_integer):
+            cut[name] = np.minimum(cut[name], classes(problem, name) - 1)
+        return replace(old, problem=problem, output=reference.output(problem).shape).with_arrays(cut).in_layout()
+
+
+def neighbouring_sizes(call: Call) -> dict[str, list[Resized]]:
+    """Calls with one more, or one less, along an axis; by what differs."""
+    reference = reference_of(call.problem)
+    if reference.draw is not None:
+        return {}
+    types = reference.types_of(call.problem)
+    found = {}
+    for free in free_axes(reference, types):
+        i, axis = min(free.axes)
+        sizes = (free.size(types) + free.step, free.size(types) - free.step)
+        changed = [free.resized(types, n) for n in sizes if n > 0]
+        found[f"size of axis {axis} of {call.problem.inputs[i]}"] = [Resized(t) for t in changed]
+    return found
+
+
+def classes(problem: Problem, name: str) -> int:
+    """The largest number below which integers of an input name cells, by trial: the size of some axis."""
+    sizes = sorted({n for shape in problem.shapes for n in shape or () if 0 < n <= MOST_CLASSES}, reverse=True)
+    reference, place = reference_of(problem), problem.inputs.index(name)
+    types = reference.types_of(problem)
+
+    def find() -> int:
+        return next((size for size in sizes if _takes_integers(reference.graph(types), place, size)), 1)
+
+    return reference.found.get_or_make((classes, types, place), find)  # type: ignore[no-any-return]
+
+
+def _takes_integers(graph: Graph, place: int, size: int) -> bool:
+    """Whether the reference gives numbers, and neither an error nor NaNs, for the last of so many places."""
+    arrays = [np.ones(v.shape, v.dtype.numpy) for v in graph.inputs]
+    arrays[place] = np.full(arrays[place].shape, size - 1, arrays[place].dtype)
+    try:
+        found = graph(*arrays)
+    except Exception:  # an index that names nothing
+        return False
+    results = found if isinstance(found, tuple) else (found,)
+    return all(bool(np.isfinite(np.asarray(r, np.float64)).all()) for r in results)

@@ -8,13 +8,12 @@ winners and the checks of shapes are the specification's; only the arithmetic is
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from gradspec import spec
-from gradspec.conformance.oracle import conv, pool, smooth_pool, unpool
-from gradspec.conformance.oracle.meaning import Judgement, Meaning
+from gradspec.conformance.oracle import conv, pool, smooth_pool
+from gradspec.conformance.oracle.meaning import Judgement, Meaning, MeaningRule
 from gradspec.spec.ranked import ranked_operator
 
 
@@ -40,7 +39,7 @@ def meaning(name: str, *args: Any, **attributes: Any) -> Any:
     return _MEANINGS[name](**call.arguments)
 
 
-def _named(name: str) -> Callable[..., Any]:
+def _named(name: str) -> MeaningRule:
     """``meaning`` of one operator, with the signature of its specification."""
 
     @wraps(getattr(spec, name))
@@ -50,11 +49,6 @@ def _named(name: str) -> Callable[..., Any]:
     return of
 
 
-_MEANINGS: dict[str, Callable[..., Any]] = {
-    **pool.MEANINGS,
-    **smooth_pool.MEANINGS,
-    **conv.MEANINGS,
-    **unpool.MEANINGS,
-}
+_MEANINGS: dict[str, MeaningRule] = {**pool.MEANINGS, **smooth_pool.MEANINGS, **conv.MEANINGS}
 
 __all__ = ["Judgement", "Meaning", "meaning"]

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from flint import fmpq
+from numpy.typing import ArrayLike
 
 from gradspec.backends.tables import readers, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.meaning import Floats, Ints, float_array, has_exact_products, lead_of, planes_of
+from gradspec.conformance.model.problem import Array
+from gradspec.conformance.oracle.meaning import (
+    Bools,
+    Decision,
+    Floats,
+    Ints,
+    Meaning,
+    MeaningRule,
+    float_array,
+    has_exact_products,
+    lead_of,
+    planes_of,
+    round_array,
+    stored_errors,
+)
 from gradspec.conformance.oracle.mixing import (
     TRANSFORMS,
     Near,
@@ -24,13 +40,90 @@ from gradspec.conformance.oracle.mixing import (
     region,
     transforms,
 )
-from gradspec.conformance.oracle.parts import SumsOfParts
-from gradspec.conformance.oracle.sums import MISSING, PADDED, REAL, Mixture, ProductChunk, SumMeaning, leaf_sums, slices
+from gradspec.conformance.oracle.sums import (
+    MISSING,
+    PADDED,
+    REAL,
+    SLACK,
+    Mixture,
+    ProductChunk,
+    SumMeaning,
+    leaf_sums,
+    slices,
+)
+from gradspec.conformance.oracle.tolerance import Permitted, error_of, gamma, stored_error
+from gradspec.domains.exact import rational
+from gradspec.domains.formats import Format
 from gradspec.spec.conv import Form, conv_form, require_tangents, transposed_form
 from gradspec.spec.tensor import require_shape
 from gradspec.spec.window import Regular
 
-Pair: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+
+class SumsOfParts(SumMeaning):
+    """``first + second``, with ``added`` a term of the second that is a number of the format already.
+
+    The tangent of a convolution is ``conv(dx, w) + conv(x, dw, db)``: two convolutions and an addition, to whoever
+    differentiates by the product rule. In float16 and bfloat16 that stores oftener than one long sum does.
+
+    Three parts at most are stored and added: ``A₁``, ``A₂ − added`` and ``added``, of which only the first two round.
+    """
+
+    def __init__(self, whole: SumMeaning, first: SumMeaning, second: SumMeaning, added: Floats | None) -> None:
+        super().__init__(whole.shape, whole.chunks, whole.mixed)
+        self.parts = first, second
+        self.added = np.zeros(whole.shape) if added is None else np.broadcast_to(added, whole.shape)
+
+    def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
+        decided = super()._decide(got, arithmetic)
+        left = np.flatnonzero(~decided.ok)
+        if arithmetic.storage != arithmetic.accumulate and len(left):
+            decided.ok[left] = self._in_parts(got[left], left, arithmetic)
+        return decided
+
+    def _in_parts(self, got: Floats, places: Ints, arithmetic: Arithmetic) -> Bools:
+        """Whether results are sums of stored parts: equal to one where the parts are exact, near it otherwise."""
+        (a, a_error, a_exact), (b, b_error, b_exact) = (part.summary(places, arithmetic) for part in self.parts)
+        added = self.added.ravel()[places]
+        equal = _is_stored_sum(got, [a, b - added, added], arithmetic.storage)
+        with np.errstate(invalid="ignore", over="ignore"):
+            mass = np.abs(a) + np.abs(b) + 2 * np.abs(added)
+            stored = stored_errors(a, a_error, arithmetic.storage) + stored_errors(b, b_error, arithmetic.storage)
+            # ``F + Γ^T_{J−1}(Σ|A_j| + F)`` for J = 3
+            error = stored + float(gamma(rational(arithmetic.storage.unit), 2)) * (mass + stored)
+            near = np.abs(got - (a + b)) * (1 + SLACK) <= error * (1 - SLACK)
+            overflows = mass + error >= float(arithmetic.storage.largest)
+        return np.asarray(np.where(np.isfinite(got), np.where(a_exact & b_exact, equal, near), overflows))
+
+    def permitted_at(self, place: int, arithmetic: Arithmetic) -> Permitted:
+        alone = super().permitted_at(place, arithmetic)
+        if arithmetic.storage == arithmetic.accumulate or alone.low is None or alone.high is None:
+            return alone
+        facts = [part.facts_at(place, arithmetic) for part in self.parts]
+        if all(fact.is_exact_sum(arithmetic) for fact in facts):
+            return alone
+        errors = [stored_error(fact.value, error_of(fact, arithmetic), arithmetic.storage) for fact in facts]
+        mass = sum((abs(fact.value) for fact in facts), 2 * abs(rational(float(self.added.ravel()[place]))))
+        stored = sum(errors, fmpq(0))
+        error = stored + gamma(rational(arithmetic.storage.unit), 2) * (mass + stored)
+        y = facts[0].value + facts[1].value
+        return replace(alone, low=min(alone.low, y - error), high=max(alone.high, y + error))
+
+
+def _is_stored_sum(got: Floats, parts: list[Floats], storage: Format) -> Bools:
+    """Whether a result is the sum of exact parts, with a rounding after each part and each addition, in some order."""
+    found = np.zeros(got.shape, np.bool_)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for a, b, c in permutations(parts):
+            stored_a, stored_b, stored_c = (round_array(part, storage) for part in (a, b, c))
+            in_turn = round_array(round_array(stored_a + stored_b, storage) + stored_c, storage)
+            two_at_once = round_array(round_array(a + b, storage) + stored_c, storage)
+            found |= (got == in_turn) | (got == two_at_once)
+    return found
+
+
+# --- the form ---------------------------------------------------------------------------------------------------------
+
+Pair: TypeAlias = tuple[Array, Array]
 """A tensor and the weight it meets."""
 
 
@@ -43,26 +136,26 @@ class _Trilinear:
         self.readers = readers(self.taps, int(np.prod(form.window.sizes)))
         self.axes = [axis for axis in form.window.axes if isinstance(axis, Regular)]
 
-    def _split(self, array: NDArray[Any]) -> Floats:
+    def _split(self, array: Array) -> Floats:
         """``[sample, group, channel, position]``."""
         *lead, channels = lead_of(array, self.rank)
         planes = planes_of(array, self.rank)
         return planes.reshape(prod(lead), self.form.groups, channels // self.form.groups, planes.shape[-1])
 
-    def _weights(self, w: NDArray[Any]) -> Floats:
+    def _weights(self, w: Array) -> Floats:
         """``[group, m, c, k]``."""
         groups, outs, ins = self.form.groups, self.form.g_channels, self.form.x_channels
         return w.astype(np.float64).reshape(groups, outs // groups, ins // groups, self.taps.shape[1])
 
-    def read(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
+    def read(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
-        return self._gathered(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, cells_near)
+        return self._gather(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, cells_near)
 
-    def write(self, pairs: Sequence[Pair], added: NDArray[Any] | None) -> SumMeaning:
+    def write(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
-        return self._gathered(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, outputs_near)
+        return self._gather(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, outputs_near)
 
-    def _mixed(
+    def _mix(
         self,
         pairs: Sequence[Pair],
         addends: Floats,
@@ -85,10 +178,10 @@ class _Trilinear:
         terms = len(pairs) * self._split(pairs[0][0]).shape[2] + 1
         return transforms(arithmetic.algorithm, self.axes, terms).mixture(regions, addends, arithmetic)
 
-    def _gathered(
+    def _gather(
         self,
         pairs: Sequence[Pair],
-        added: NDArray[Any] | None,
+        added: Array | None,
         places: Ints,
         otherwise: int,
         order: tuple[int, int, int],
@@ -106,7 +199,7 @@ class _Trilinear:
         narrow = has_exact_products(*(array for pair in pairs for array in pair), *(() if added is None else (added,)))
         extra = None if added is None else added.astype(np.float64).reshape(groups, 1, width)
         addends = np.zeros(rows) if extra is None else extra.swapaxes(1, 2) + np.zeros(rows)
-        mixed = partial(self._mixed, pairs, addends, near, order[0] + 1)
+        mixed = partial(self._mix, pairs, addends, near, order[0] + 1)
         where = np.arange(samples * groups * width * rows, dtype=np.int64).reshape(samples, groups, width, rows)
 
         def chunk(group: int, part: slice) -> ProductChunk:
@@ -122,7 +215,7 @@ class _Trilinear:
         each = list(product(range(groups), slices(samples * rows, depth * len(split))))
         return SumMeaning(lead + out, lambda: (chunk(*which) for which in each), mixed)
 
-    def compare(self, x: NDArray[Any], g: NDArray[Any]) -> SumMeaning:
+    def compare(self, x: Array, g: Array) -> SumMeaning:
         """``compare(x, g)``: rows are ``(c, k)``, columns ``m``, summed over samples and outputs."""
         xs, gs, form, narrow = self._split(x), self._split(g), self.form, has_exact_products(x, g)
         samples, _, channels, _ = xs.shape
@@ -158,22 +251,24 @@ def _cells(x: Floats, sample: Ints, group: int, places: Ints) -> Floats:
     return np.asarray(np.take(x, plane[:, :, None] * size + here[:, None, :]))
 
 
-def _bias_sums(form: Form, g: NDArray[Any], b: NDArray[Any] | None) -> SumMeaning | None:
+def _bias_sums(form: Form, g: Array, b: Array | None) -> SumMeaning | None:
     if b is None:
         return None
     by_channel = np.moveaxis(g.astype(np.float64), -1 - form.window.rank, 0)
     return leaf_sums(b.shape, by_channel.reshape(len(b), g.size // max(len(b), 1)), None, g)
 
 
-def _optional(data: Any) -> NDArray[Any] | None:
+def _optional(data: ArrayLike | None) -> Array | None:
     return None if data is None else float_array(data)
 
 
-def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
+def _conv(transposed: bool, mode: str) -> MeaningRule:
     """Convolution or its transpose: the same form, entered from either side."""
     make_form: Any = transposed_form if transposed else conv_form
 
-    def build(x: Any, weight: Any, bias: Any, **arguments: Any) -> Any:
+    def build(
+        x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None, **arguments: Any
+    ) -> Meaning | tuple[Meaning | None, ...]:
         x, w, b = float_array(x), float_array(weight), _optional(bias)
         other = {name: arguments.pop(name) for name in ("dx", "dweight", "dbias", "g") if name in arguments}
         form = make_form(x, w, b, **arguments)
@@ -195,7 +290,7 @@ def _conv(transposed: bool, mode: str) -> Callable[..., Any]:
     return build
 
 
-MEANINGS: dict[str, Callable[..., Any]] = {
+MEANINGS: dict[str, MeaningRule] = {
     f"{op}{suffix}": _conv(op == "conv_transpose", mode)
     for op in ("conv", "conv_transpose")
     for suffix, mode in {"": "value", "_jvp": "jvp", "_vjp": "vjp"}.items()

@@ -9,8 +9,8 @@ from math import isfinite
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
 from gradspec.domains.formats import F32, F64
 
@@ -32,7 +32,7 @@ def in_blocks(function: Callable[..., Any], *operands: Any) -> Any:
     if size <= BLOCK:
         return function(*operands)
     flat = [a.reshape(-1) if isinstance(a, np.ndarray) else a for a in operands]
-    results: list[NDArray[Any]] = []
+    results: list[Array] = []
     for start in range(0, size, BLOCK):
         part = slice(start, start + BLOCK)
         found = function(*(a[part] if isinstance(a, np.ndarray) else a for a in flat))
@@ -44,7 +44,7 @@ def in_blocks(function: Callable[..., Any], *operands: Any) -> Any:
     return shaped if isinstance(found, tuple) else shaped[0]
 
 
-def largest(cells: NDArray[Any]) -> float:
+def largest(cells: Array) -> float:
     """NaN if one is, and 0 if there is none above; of cells that are all one, one is looked at.
 
     >>> largest(np.array([-3.0, 2.0])), largest(np.broadcast_to(0.5, (10**6, 10**6)))
@@ -78,17 +78,17 @@ class Enclosed:
     radius without what that lost.
     """
 
-    centre: NDArray[Any]
+    centre: Array
     radius: Floats
     leaves: Leaves | None = None
     inherited: Floats | None = None
     unit: float = 0.0
-    between: tuple[NDArray[Any], NDArray[Any]] | None = None
+    between: tuple[Array, Array] | None = None
     alone: Floats | None = None
     is_narrow: bool = False
 
     @staticmethod
-    def point(value: NDArray[Any], is_narrow: bool = False) -> Enclosed:
+    def point(value: Array, is_narrow: bool = False) -> Enclosed:
         return Enclosed(value, np.broadcast_to(0.0, value.shape), is_narrow=is_narrow)
 
     @cached_property
@@ -151,18 +151,18 @@ class Enclosed:
         return np.where(self.radius == 0, found, 0.0) if self.varies else found
 
     @cached_property
-    def ends(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def ends(self) -> tuple[Array, Array]:
         """``centre ∓ radius``, rounded outward."""
         if self.between is not None or not self.varies:
             return self.between or (self.centre, self.centre)
         return _ends(self.centre, self.radius)
 
     @property
-    def lower(self) -> NDArray[Any]:
+    def lower(self) -> Array:
         return self.ends[0]
 
     @property
-    def upper(self) -> NDArray[Any]:
+    def upper(self) -> Array:
         return self.ends[1]
 
     @cached_property
@@ -183,7 +183,7 @@ class Enclosed:
 
 
 @np.errstate(all="ignore")
-def _ends(centre: NDArray[Any], radius: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
+def _ends(centre: Array, radius: Floats) -> tuple[Array, Array]:
     """A radius of ``r + u(|c| + r)`` has room for the rounding of ``c ± r``, by half of the distance to the next float:
     a power of two no larger than that term, which underflow does not make less than it."""
     room = np.abs(centre)

@@ -21,9 +21,9 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.enclosed import OWN_TINIEST, OWN_UNIT, Enclosed, in_blocks, largest
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
 from gradspec.domains.formats import F64, Format, format_named
@@ -151,13 +151,13 @@ class _SumNode:
     def _varies(self) -> bool:
         return any(e.varies for e in self.operands)
 
-    def _each(self, part: Callable[[Enclosed], NDArray[Any]]) -> list[Any]:
+    def _each(self, part: Callable[[Enclosed], Array]) -> list[Any]:
         """A part of every float operand that is not held; the others as they are."""
         pairs = enumerate(zip(self.operands, self.types, strict=True))
         held = {*self.rule.fixed} - {*self.rule.factors}
         return [np.asarray(part(e) if t.is_float and i not in held else e.centre) for i, (e, t) in pairs]
 
-    def _of(self, part: Callable[[Enclosed], NDArray[Any]], attrs: Any = None) -> Floats:
+    def _of(self, part: Callable[[Enclosed], Array], attrs: Any = None) -> Floats:
         return _absolute(self.rule, self.node, self._each(part), self.attrs if attrs is None else attrs)
 
     def enclosed(self) -> Enclosed:
@@ -192,7 +192,7 @@ class _SumNode:
         radius = in_blocks(self._radius_of_one, centre, whole, *added)
         if not self.is_product:  # which is rounded where it is made, or not at all
             inherited = radius if self.how.is_narrowed else np.broadcast_to(whole, centre.shape)
-        return _limited(self._found(centre, radius, inherited), self.how.accumulate)
+        return _limit_to_format(self._found(centre, radius, inherited), self.how.accumulate)
 
     def _radius_of_one(self, centre: Floats, whole: Any, *added: Floats) -> Floats:
         """Of a result that is rounded by u of itself, unless it is a number."""
@@ -447,7 +447,7 @@ class _SumNode:
 # --- everything else -------------------------------------------------------------------------------------------------
 
 
-def _by_rule(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | None) -> list[Enclosed]:
+def _enclose_by_rule(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | None) -> list[Enclosed]:
     """The operator's own rule of enclosure, on ends; what is not finite at the centres is so in every evaluation."""
     varies = tuple(e.varies for e in operands)
     arithmetic = _bound_arithmetic(node, declared)
@@ -458,7 +458,7 @@ def _by_rule(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | No
     if all(low is high for low, high in ends):
         return [Enclosed.point(value) for value, _ in ends]
     each = zip(ends, _specials(node, operands), node.outputs, strict=True)
-    return [_between(low, high, special, v.type) for (low, high), special, v in each]
+    return [_from_ends(low, high, special, v.type) for (low, high), special, v in each]
 
 
 def _bound_arithmetic(node: Node, declared: Arithmetic | None) -> BoundArithmetic:
@@ -480,14 +480,14 @@ def _bound_arithmetic(node: Node, declared: Arithmetic | None) -> BoundArithmeti
     )
 
 
-def _several(found: Any) -> tuple[Any, ...]:
+def _as_tuple(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
+def _specials(node: Node, operands: Sequence[Enclosed]) -> list[Array]:
     """The NaNs and infinities that every evaluation gives, for which rules have no ends; 0 elsewhere, and where one is
     not met at the centres and at the corners that are tried, and thus not known."""
-    found: list[NDArray[Any]] = [np.asarray(y) for y in apply_all(node.op, _attrs(node), *(e.centre for e in operands))]
+    found: list[Array] = [np.asarray(y) for y in apply_all(node.op, _attrs(node), *(e.centre for e in operands))]
     if all(np.isfinite(y).all() for y in found):
         return found
     corners = [[e.ends[end] for e, end in zip(operands, cycle(order), strict=False)] for order in CORNERS]
@@ -500,14 +500,14 @@ def _specials(node: Node, operands: Sequence[Enclosed]) -> list[NDArray[Any]]:
     ]
 
 
-def _with(e: Enclosed, number: float) -> NDArray[Any]:
+def _with(e: Enclosed, number: float) -> Array:
     """The centres, with a number for what is not known; 1 among integers."""
     return np.where(e.is_known, e.centre, number if e.centre.dtype.kind == "f" else e.centre.dtype.type(1))
 
 
 def _compiled_rule(
     node: Node, varies: Sequence[bool], arithmetic: BoundArithmetic
-) -> Callable[..., list[tuple[NDArray[Any], NDArray[Any]]]]:
+) -> Callable[..., list[tuple[Array, Array]]]:
     """From operands, each its ends or, if it does not vary, itself, to the ends of results; of a point, one array."""
     builder, boxes = Builder(), []
     for i, (var, moves) in enumerate(zip(node.inputs, varies, strict=True)):
@@ -521,15 +521,15 @@ def _compiled_rule(
     counts = [len({*box.ends}) for box in results]
     run = compile(builder.build([end for box in results for end in dict.fromkeys(box.ends)], allow_unused=True))
 
-    def lows_and_highs(*given: Any) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        values = iter(_several(run(*given)))
+    def lows_and_highs(*given: Any) -> list[tuple[Array, Array]]:
+        values = iter(_as_tuple(run(*given)))
         found = ([np.asarray(next(values)) for _ in range(count)] for count in counts)
         return [(each[0], each[-1]) for each in found]
 
     return lows_and_highs
 
 
-def _between(low: NDArray[Any], high: NDArray[Any], special: NDArray[Any], type: TensorType) -> Enclosed:
+def _from_ends(low: Array, high: Array, special: Array, type: TensorType) -> Enclosed:
     """Ends of NaN say that nothing is known."""
     if not type.is_float:
         return Enclosed(low, np.where(low == high, 0.0, np.inf), between=(low, high))
@@ -567,7 +567,7 @@ def enclosure(graph: Graph, *arrays: Any, arithmetic: Arithmetic | None = None) 
     >>> low.tolist(), high.tolist()
     ([4.0, 1.0], [4.0, 1.0])
     """
-    found = _everything(graph, arrays, arithmetic, 0.0)
+    found = _enclose_graph(graph, arrays, arithmetic, 0.0)
     ends = [found[v].ends for v in graph.outputs]
     if len(ends) == 1:
         return ends[0]
@@ -588,7 +588,7 @@ def enclosed_outputs(
     >>> (slopes.upper - slopes.lower).round(3).tolist(), slopes.weak.tolist()
     ([0.0, 1.0, 0.0], [False, True, False])
     """
-    found = _everything(graph, arrays, arithmetic, spread)
+    found = _enclose_graph(graph, arrays, arithmetic, spread)
     made = {v: node for node in graph.nodes for v in node.outputs}
 
     @cache
@@ -599,11 +599,11 @@ def enclosed_outputs(
             return np.zeros(var.shape)
         node = made[var]
         points = [Enclosed.point(found[v].centre) for v in node.inputs]
-        error = _node(node, points, arithmetic)[node.outputs.index(var)].spread
+        error = _enclose_node(node, points, arithmetic)[node.outputs.index(var)].spread
         if error.all():
             return error
         before = [replace(p, radius=alone(v)) for p, v in zip(points, node.inputs, strict=True)]
-        return np.where(error > 0, error, _node(node, before, arithmetic)[node.outputs.index(var)].spread)
+        return np.where(error > 0, error, _enclose_node(node, before, arithmetic)[node.outputs.index(var)].spread)
 
     def judged(var: Var) -> Enclosed:
         """No tolerance is taken for less than what storing half of the results costs."""
@@ -616,15 +616,15 @@ def enclosed_outputs(
     return [judged(v) if v.type.is_float else found[v] for v in graph.outputs]
 
 
-def _everything(
+def _enclose_graph(
     graph: Graph, arrays: Sequence[Any], arithmetic: Arithmetic | None, spread: float
 ) -> dict[Var, Enclosed]:
     found = _inputs(graph, arrays, spread, arithmetic is not None and arithmetic.flush_to_zero)
     for node in graph.nodes:
         operands = [found[v] for v in node.inputs]
         with np.errstate(all="ignore"):
-            results = _node(node, operands, arithmetic)
-            found |= {v: _stored(result, v.type) for v, result in zip(node.outputs, results, strict=True)}
+            results = _enclose_node(node, operands, arithmetic)
+            found |= {v: _store(result, v.type) for v, result in zip(node.outputs, results, strict=True)}
     return found
 
 
@@ -649,18 +649,18 @@ def _inputs(graph: Graph, arrays: Sequence[Any], spread: float, flushes: bool) -
     return found
 
 
-def _node(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | None) -> Sequence[Enclosed]:
+def _enclose_node(node: Node, operands: Sequence[Enclosed], declared: Arithmetic | None) -> Sequence[Enclosed]:
     rule, floats = node.op.sums, [v.type.is_float for v in node.inputs]
     held = rule is not None and not any(operands[i].varies for i in rule.fixed if i < len(operands))
     if rule is not None and held and node.outputs[0].type.is_float and any(floats):
         return [_SumNode(node, rule, operands, NodeArithmetic.of_sum(node, rule, declared)).enclosed()]
-    found = _by_rule(node, operands, declared)
+    found = _enclose_by_rule(node, operands, declared)
     if rule is not None and rule.divisor is not None and declared is not None and declared.reassociated:
-        return [_multiplied_first(node, rule, operands, found[0], declared)]
+        return [_multiply_first(node, rule, operands, found[0], declared)]
     return found
 
 
-def _multiplied_first(
+def _multiply_first(
     node: Node, rule: Sums, operands: Sequence[Enclosed], found: Enclosed, declared: Arithmetic
 ) -> Enclosed:
     """A quotient ``Σ/s`` whose leaves may be divided before they are added up, by any of the numbers that ``s`` may be:
@@ -675,11 +675,11 @@ def _multiplied_first(
     return Enclosed(found.centre, (found.radius + more) * (1 + 8 * OWN_UNIT))
 
 
-def _stored(found: Enclosed, type: TensorType) -> Enclosed:
-    return _limited(found, format_named(type.dtype.name)) if type.is_float else found
+def _store(found: Enclosed, type: TensorType) -> Enclosed:
+    return _limit_to_format(found, format_named(type.dtype.name)) if type.is_float else found
 
 
-def _limited(found: Enclosed, form: Format) -> Enclosed:
+def _limit_to_format(found: Enclosed, form: Format) -> Enclosed:
     """What may be too large for its format is not known."""
     edge = float(F64.largest if form == F64 else form.overflow)
     if found.largest + found.widest < edge:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.tolerance import Permitted
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import F32, F64, Format, format_named
@@ -20,10 +22,13 @@ Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 
+MeaningRule: TypeAlias = Callable[..., Any]
+"""From the arguments of an operator of the specification to the meaning of each result."""
+
 FORMAT_NAMES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 
 
-def format_of(dtype: Any) -> Format:
+def format_of(dtype: DTypeLike) -> Format:
     """The Format of a NumPy or ml_dtypes floating-point dtype.
 
     >>> format_of(np.float32).name
@@ -54,20 +59,26 @@ def round_array(x: Floats, format: Format) -> Floats:
     return np.where(finite, rounded, x)
 
 
-def float_array(data: Any) -> NDArray[Any]:
+def stored_errors(values: Floats, errors: Floats, storage: Format) -> Floats:
+    """``tolerance.stored_error`` of arrays: the errors after storing values that are off by ``errors``."""
+    rounding = np.maximum(float(storage.unit) * (np.abs(values) + errors), float(storage.tiniest) / 2)
+    return np.asarray(errors + rounding)
+
+
+def float_array(data: ArrayLike) -> Array:
     array = np.asarray(data)
     if array.dtype.name not in FORMAT_NAMES:
         raise DTypeError(f"an array of {array.dtype} is not judged here; use one of {', '.join(FORMAT_NAMES)}")
     return array
 
 
-def comparable_array(data: Any) -> NDArray[Any]:
+def comparable_array(data: ArrayLike) -> Array:
     """Floats, or integers, which have an order and nothing to round."""
     array = np.asarray(data)
     return array if array.dtype.kind in "iu" else float_array(array)
 
 
-def planes_of(array: NDArray[Any], rank: int) -> NDArray[Any]:
+def planes_of(array: Array, rank: int) -> Array:
     """``[plane, position]``: in float64, or in int64, where float64 would merge large integers."""
     wide = array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
     return wide.reshape(prod(lead_of(array, rank)), prod(array.shape[array.ndim - rank :]))
@@ -78,12 +89,12 @@ def lowest(dtype: np.dtype[Any]) -> float | int:
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
-def has_exact_products(*arrays: NDArray[Any]) -> bool:
+def has_exact_products(*arrays: Array) -> bool:
     """Whether products of these arrays' numbers are exact in float64."""
     return all(array.dtype != np.float64 for array in arrays)
 
 
-def lead_of(array: NDArray[Any], rank: int) -> tuple[int, ...]:
+def lead_of(array: Array, rank: int) -> tuple[int, ...]:
     return array.shape[: array.ndim - rank]
 
 
@@ -94,7 +105,7 @@ class Judgement:
     ok: Bools
     exact: int
     meaning: Meaning
-    got: NDArray[Any]
+    got: Array
     arithmetic: Arithmetic
     wide: Bools
     """Where the tolerance is no less than all that is added up, so that passing says nothing."""
@@ -154,10 +165,10 @@ class Meaning(ABC):
         ok, *more = (part.reshape(self.shape) for part in (decided.ok, *seen))
         return Judgement(ok, decided.exact, self, array, how, *more)
 
-    def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _numbers(self, array: Array) -> Array:
         return array.astype(np.float64)
 
-    def _default_arithmetic(self, array: NDArray[Any]) -> Arithmetic:
+    def _default_arithmetic(self, array: Array) -> Arithmetic:
         return Arithmetic.of(format_of(array.dtype))
 
     @abstractmethod
@@ -169,7 +180,7 @@ class Meaning(ABC):
         """What the output at a flat position may be."""
 
     @abstractmethod
-    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
+    def _decide(self, got: Array, arithmetic: Arithmetic) -> Decision:
         """Which results are permitted."""
 
 
@@ -179,16 +190,16 @@ class Selected(Meaning):
     Where any of several cells will do, there are ``options``, ``[output, option]``, of which the values are the first.
     """
 
-    def __init__(self, values: NDArray[Any], options: NDArray[Any] | None = None) -> None:
+    def __init__(self, values: Array, options: Array | None = None) -> None:
         self.values = values if values.dtype.kind in "iu" else values.astype(np.float64)
         self.shape = values.shape
         self.options = self.values.reshape(-1, 1) if options is None else options
 
-    def _numbers(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _numbers(self, array: Array) -> Array:
         """Integers stay what they are: float64 holds not all of them."""
         return array if array.dtype.kind in "iu" else array.astype(np.float64)
 
-    def _default_arithmetic(self, array: NDArray[Any]) -> Arithmetic:
+    def _default_arithmetic(self, array: Array) -> Arithmetic:
         return Arithmetic.of("f64")
 
     def rounded(self, format: str | Format) -> Floats:
@@ -200,6 +211,6 @@ class Selected(Meaning):
         specials = (options == np.inf, options == -np.inf, np.isnan(options))
         return Permitted(min(finite, default=None), max(finite, default=None), *(bool(s.any()) for s in specials))
 
-    def _decide(self, got: NDArray[Any], arithmetic: Arithmetic) -> Decision:
+    def _decide(self, got: Array, arithmetic: Arithmetic) -> Decision:
         same = (self.options == got[:, None]) | (np.isnan(self.options) & np.isnan(got)[:, None])
         return Decision.of(same.any(axis=1))

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradspec.backends.tables import ABSENT, table
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.meaning import Bools, Floats, Ints
 from gradspec.conformance.oracle.sums import NO_GRAIN, SLACK, ZERO_GRAIN, Mixture, lowest_bits, quotient_grains
 from gradspec.domains.exact import rational
@@ -103,12 +103,12 @@ def nearby(own: Region, near: Sequence[Near]) -> Region:
     return Region(_largest_near(own.size, near), _largest_near(own.wild, near))
 
 
-Numbers = TypeVar("Numbers", bound=NDArray[Any])
+Numbers = TypeVar("Numbers", bound=Array)
 
 
 def _largest_near(flat: Numbers, near: Sequence[Near]) -> Numbers:
     lead = flat.shape[:-1]
-    part: NDArray[Any] = flat.reshape(*lead, *(axis.size for axis in near))
+    part: Array = flat.reshape(*lead, *(axis.size for axis in near))
     for number, axis in enumerate(near, start=-len(near)):
         cells = np.moveaxis(part, number, 0)
         found = np.zeros((len(axis.stretches), *cells.shape[1:]), part.dtype)
@@ -214,7 +214,7 @@ def _smallest(arithmetic: Arithmetic) -> float:
     return float(2 * lost / arithmetic.u)
 
 
-def _flat(mass: Floats, reach: Floats, *others: NDArray[Any]) -> Mixture:
+def _flat(mass: Floats, reach: Floats, *others: Array) -> Mixture:
     """One entry for each output, sizes rounded up."""
     every = np.broadcast_arrays(mass * (1 + SLACK), reach * (1 + SLACK), *others)
     return Mixture(*(part.ravel() for part in every))

@@ -6,20 +6,29 @@ Most results of small formats are so far inside of what is permitted that float6
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 from flint import arb, ctx, fmpq
-from numpy.typing import NDArray
 
 from gradspec import spec
 from gradspec.backends.tables import ABSENT, hits, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Meaning, lead_of, planes_of
-from gradspec.conformance.oracle.pool import pooled, sliding_window
+from gradspec.conformance.model.problem import Array
+from gradspec.conformance.oracle.meaning import (
+    Bools,
+    Decision,
+    Floats,
+    Meaning,
+    MeaningRule,
+    lead_of,
+    planes_of,
+    stored_errors,
+)
+from gradspec.conformance.oracle.pool import pooling_rule, sliding_window
 from gradspec.conformance.oracle.tolerance import Permitted, gamma, power, stored_error
 from gradspec.domains.ball import endpoints, working
 from gradspec.domains.exact import rational
@@ -107,7 +116,7 @@ class SmoothMax(Meaning):
     """The value (``mode="value"``), the JVP along ``other`` or the VJP of ``other``."""
 
     def __init__(
-        self, x: NDArray[Any], window: Window, beta: float, padding_mode: str, mode: str, other: Any = None
+        self, x: Array, window: Window, beta: float, padding_mode: str, mode: str, other: Array | None = None
     ) -> None:
         self.taps, self.planes, self.mode = table(window), planes_of(x, window.rank), mode
         self.beta, self.zeros = beta, padding_mode == "zeros"
@@ -247,8 +256,7 @@ class SmoothMax(Meaning):
                 n = count if self.mode == "jvp" else np.bincount(self.taps[is_cell], minlength=self.planes.shape[1])
                 error = lost + np.expm1(np.log1p(u) * (n + 1)) * (mass + lost) + n * eta
             if arithmetic.storage != arithmetic.accumulate:
-                storage = arithmetic.storage
-                error += np.maximum(float(storage.unit) * (np.abs(y) + error), float(storage.tiniest) / 2)
+                error = stored_errors(y, error, arithmetic.storage)
             room = 2.0**-38 + 2.0**-51 * max(self.taps.shape[1], self.readers.shape[1])
             surely: Bools = np.abs(got - y.ravel()) <= (0.999 * error - room * mass).ravel()
         return surely
@@ -294,13 +302,13 @@ def _special_sum(terms: Sequence[float]) -> float | None:
     return math.nan if len(set(special)) > 1 or math.isnan(special[0]) else special[0]
 
 
-def _smooth(mode: str, x: NDArray[Any], *given: Any) -> Meaning:
+def _smooth(mode: str, x: Array, *given: Any) -> Meaning:
     *other, window, beta, padding_mode = given
     spec.smooth_max_pool(np.zeros((1,) * window.rank), (1,) * window.rank, beta=beta, padding_mode=padding_mode)
     return SmoothMax(x, window, float(beta), padding_mode, mode, *other)
 
 
-MEANINGS: dict[str, Callable[..., Any]] = {
-    f"smooth_max_pool{suffix}": pooled(partial(_smooth, mode), sliding_window, ("beta", "padding_mode"))
+MEANINGS: dict[str, MeaningRule] = {
+    f"smooth_max_pool{suffix}": pooling_rule(partial(_smooth, mode), sliding_window, ("beta", "padding_mode"))
     for suffix, mode in {"": "value", "_jvp": "jvp", "_vjp": "vjp"}.items()
 }

@@ -20,11 +20,20 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from flint import fmpq, fmpz_mat
-from numpy.typing import NDArray
+from flint import fmpq, fmpz, fmpz_mat
 
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.oracle.meaning import Bools, Decision, Floats, Ints, Meaning, has_exact_products, round_array
+from gradspec.conformance.model.problem import Array
+from gradspec.conformance.oracle.meaning import (
+    Bools,
+    Decision,
+    Floats,
+    Ints,
+    Meaning,
+    has_exact_products,
+    round_array,
+    stored_errors,
+)
 from gradspec.conformance.oracle.tolerance import Facts, Permitted, error_bound, permitted, power
 from gradspec.domains.exact import rational
 from gradspec.domains.formats import Format, format_named
@@ -194,7 +203,7 @@ class SumMeaning(Meaning):
     ) -> None:
         self.shape, self.chunks, self.mixed = shape, chunks, mixed
 
-    def estimated(self, arithmetic: Arithmetic) -> Iterator[tuple[Chunk, Estimates, Estimates]]:
+    def estimate_chunks(self, arithmetic: Arithmetic) -> Iterator[tuple[Chunk, Estimates, Estimates]]:
         """The chunks with what is known of their outputs: of their own leaves, and of what this arithmetic mixes."""
         mixture = self.mixed(arithmetic)
         for chunk in self.chunks():
@@ -203,10 +212,10 @@ class SumMeaning(Meaning):
 
     def _decide(self, got: Floats, arithmetic: Arithmetic) -> Decision:
         decided = Decision.of(np.zeros(got.shape, np.bool_))
-        for chunk, own, e in self.estimated(arithmetic):
+        for chunk, own, e in self.estimate_chunks(arithmetic):
             results = got[chunk.places]
             limits = Limits.of(chunk, e, arithmetic)
-            passes, fails = _filtered(results, _estimated_gap(results, e, arithmetic), limits, e, arithmetic)
+            passes, fails = _filter(results, _estimated_gap(results, e, arithmetic), limits, e, arithmetic)
             left = np.flatnonzero(~passes & ~fails)
             decided.exact += len(left)
             if len(left):
@@ -225,7 +234,7 @@ class SumMeaning(Meaning):
         """Values of the outputs at flat places, how far an accumulator may be from them, and which must be exact."""
         values, errors, exact = np.zeros((3, prod(self.shape)))
         accumulated = replace(arithmetic, storage=arithmetic.accumulate)
-        for chunk, _, e in self.estimated(arithmetic):
+        for chunk, _, e in self.estimate_chunks(arithmetic):
             values[chunk.places] = e.value
             errors[chunk.places] = Limits.of(chunk, e, accumulated).tolerance + e.error
             exact[chunk.places] = _exact_sums(e, arithmetic)[0]
@@ -249,7 +258,7 @@ class SumMeaning(Meaning):
 
     def facts_of(self, places: Ints, arithmetic: Arithmetic) -> Iterator[tuple[int, Facts]]:
         """The exact facts of the outputs at some flat places, with the place of each."""
-        for chunk, _, e in self.estimated(arithmetic):
+        for chunk, _, e in self.estimate_chunks(arithmetic):
             (found,) = np.nonzero(np.isin(chunk.places, places))
             if len(found):
                 yield from zip(chunk.places[found].tolist(), _facts(chunk, found, e, arithmetic), strict=True)
@@ -301,7 +310,7 @@ def _decide_exactly(
     distance[finite] = list(map(_distance, chunk.values(finite), got[finite].tolist()))
     same_format = np.full(len(got), arithmetic.storage == arithmetic.accumulate)
     gap = Gap(distance, np.zeros(len(got)), distance == 0, same_format)
-    passes, fails = _filtered(got, gap, limits, e, arithmetic)
+    passes, fails = _filter(got, gap, limits, e, arithmetic)
     decided = np.zeros(len(got), np.bool_)
     # Below this, products may have underflowed in float64, and the mass says too little.
     decided[finite] = (passes | fails)[finite] & (e.mass[finite] > 2.0**-900)
@@ -335,14 +344,13 @@ class Limits:
         with np.errstate(invalid="ignore", over="ignore"):
             tolerance = per_mass * e.mass + per_count * (e.leaves if chunk.divided else e.products) + constant
             if storage != arithmetic.accumulate:
-                rounding = np.maximum(float(storage.unit) * (np.abs(e.value) + tolerance), float(storage.tiniest) / 2)
-                tolerance = tolerance + rounding
+                tolerance = stored_errors(e.value, tolerance, storage)
             in_accumulator = 2 * growth * e.reach < float(arithmetic.accumulate.largest)
             in_storage = 2 * (np.abs(e.value) + tolerance) < float(storage.largest)
         return Limits(tolerance, in_accumulator & in_storage)
 
 
-def _filtered(got: Floats, gap: Gap, limits: Limits, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
+def _filter(got: Floats, gap: Gap, limits: Limits, e: Estimates, arithmetic: Arithmetic) -> tuple[Bools, Bools]:
     """``(passes, fails)``; neither where float64 cannot tell."""
     slack = e.slack
     with np.errstate(invalid="ignore", over="ignore"):
@@ -555,13 +563,13 @@ class ProductChunk(Chunk):
         leaves = products + (added != 0)
         with np.errstate(over="ignore", invalid="ignore"):
             mass = np.abs(rows) @ np.abs(columns) + np.abs(added)
-            value, rest, error = self._valued(rows, columns, added, leaves, mass)
+            value, rest, error = self._evaluate(rows, columns, added, leaves, mass)
         least = least_sums(lowest_bits(rows), lowest_bits(columns), products > 0)
         grain = np.minimum(lowest_bits(added), least)
         parts: list[Any] = [p.ravel() for p in (value, rest, error, mass, mass, leaves, products, grain)]
         return Estimates(*[*parts, self._specials()])
 
-    def _valued(
+    def _evaluate(
         self, rows: Floats, columns: Floats, added: Floats, leaves: Ints, mass: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Values, what is left of them, and how far they may be off."""
@@ -601,22 +609,22 @@ class ProductChunk(Chunk):
         return Specials(*(np.asarray(part).ravel() for part in found))
 
     def values(self, chosen: Ints) -> Iterator[fmpq]:
-        exactly, *places = self._exactly(chosen)
-        each = zip(*(part.tolist() for part in (*places, self._finite(self.added).ravel()[chosen])), strict=True)
-        return (exactly.value(row, column) + _ratio(added) for row, column, added in each)
+        exactly, each = self._exactly(chosen)
+        return (exactly.value(row, column) + added for row, column, added in each)
 
-    def _exactly(self, chosen: Ints) -> tuple[_ExactProducts, Ints, Ints]:
-        """The rows and columns that hold the chosen outputs, multiplied exactly, and where each output is in them."""
+    def _exactly(self, chosen: Ints) -> tuple[_ExactProducts, Iterator[tuple[int, int, fmpq]]]:
+        """The rows and columns of the chosen outputs, multiplied exactly, and the place and the addend of each."""
         at_row, at_column = np.unravel_index(chosen, self.shape)
         rows, row_of = np.unique(at_row, return_inverse=True)
         columns, column_of = np.unique(at_column, return_inverse=True)
-        return _ExactProducts(self.rows[rows], self.columns[:, columns]), row_of, column_of
+        added = map(_ratio, self._finite(self.added).ravel()[chosen].tolist())
+        each = zip(row_of.tolist(), column_of.tolist(), added, strict=True)
+        return _ExactProducts(self.rows[rows], self.columns[:, columns]), each
 
     def sums(self, chosen: Ints, normal: fmpq | None) -> Iterator[ExactSums]:
-        exactly, *places = self._exactly(chosen)
-        each = zip(*(part.tolist() for part in (*places, self._finite(self.added).ravel()[chosen])), strict=True)
-        for row, column, added in each:
-            single, mass, flushed = _ratio(added), exactly.mass(row, column), fmpq(0)
+        exactly, each = self._exactly(chosen)
+        for row, column, single in each:
+            mass, flushed = exactly.mass(row, column), fmpq(0)
             if normal is not None:  # the products with a factor below it, and the addend
                 flushed = mass - exactly.mass(row, column, float(normal))
                 flushed += abs(single) if abs(single) < normal else 0
@@ -639,26 +647,26 @@ class _ExactProducts:
         """Of the products of factors that are ``least`` or more."""
         return self._entry(self._masses(least), row, column)
 
-    def _entry(self, numbers: list[Any], row: int, column: int) -> fmpq:
+    def _entry(self, numbers: list[fmpz], row: int, column: int) -> fmpq:
         exponent = self.row_exponents[row] + self.column_exponents[column]
         number = int(numbers[row * len(self.columns) + column])
         return fmpq(number << max(exponent, 0), 1 << max(-exponent, 0))
 
     @cached_property
-    def _values(self) -> list[Any]:
+    def _values(self) -> list[fmpz]:
         return self._product(self.left, self.right)
 
     @cache  # noqa: B019  (one instance judges one chunk, and goes)
-    def _masses(self, least: float) -> list[Any]:
+    def _masses(self, least: float) -> list[fmpz]:
         sides = ((self.left, self.rows), (self.right, self.columns))
         kept = (zip(numbers, (np.abs(part) >= least).ravel(), strict=True) for numbers, part in sides)
         return self._product(*([abs(v) if keep else 0 for v, keep in pairs] for pairs in kept))
 
-    def _product(self, left: list[int], right: list[int]) -> list[Any]:
+    def _product(self, left: list[int], right: list[int]) -> list[fmpz]:
         m, k, n = len(self.rows), self.rows.shape[1], len(self.columns)
         if k == 0:
-            return [0] * (m * n)
-        entries: list[Any] = (fmpz_mat(m, k, left) * fmpz_mat(n, k, right).transpose()).entries()
+            return [fmpz(0)] * (m * n)
+        entries: list[fmpz] = (fmpz_mat(m, k, left) * fmpz_mat(n, k, right).transpose()).entries()
         return entries
 
 
@@ -683,13 +691,13 @@ class LeafChunk(Chunk):
             quotients = finite / self.divisors
             mass = np.abs(quotients).sum(axis=1)
             count = (finite != 0).sum(axis=1)
-            value, rest, error = self._valued(finite, quotients, count, mass)
+            value, rest, error = self._evaluate(finite, quotients, count, mass)
             reach = np.maximum(np.abs(finite).sum(axis=1), mass)
         grain, products = quotient_grains(lowest_bits(finite), self.few), np.zeros_like(count)
         least = np.asarray(grain.min(axis=1, initial=ZERO_GRAIN), np.int64)
         return Estimates(value, rest, error, mass, reach, count, products, least, self._specials())
 
-    def _valued(self, finite: Floats, quotients: Floats, count: Ints, mass: Floats) -> tuple[Floats, Floats, Floats]:
+    def _evaluate(self, finite: Floats, quotients: Floats, count: Ints, mass: Floats) -> tuple[Floats, Floats, Floats]:
         if self.narrow:
             return quotients.sum(axis=1), np.zeros(len(count)), (count + 4) * 2.0**-53 * mass
         back, more = _two_products(quotients, self.divisors)
@@ -742,11 +750,7 @@ def _side(raw: list[fmpq], divided: list[fmpq], sign: int) -> fmpq:
 
 
 def leaf_sums(
-    shape: tuple[int, ...],
-    leaves: Floats,
-    divisors: Floats | None,
-    of: NDArray[Any],
-    mixed: Mixes = lambda arithmetic: None,
+    shape: tuple[int, ...], leaves: Floats, divisors: Floats | None, of: Array, mixed: Mixes = lambda arithmetic: None
 ) -> SumMeaning:
     """Sums of numbers of an array, each divided if there are divisors."""
     flat = leaves.reshape(int(np.prod(shape)), leaves.shape[-1])

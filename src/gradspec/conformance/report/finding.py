@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from markupsafe import Markup
 
-from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.case import PLAIN
-from gradspec.conformance.model.problem import INPUTS
-from gradspec.conformance.model.verdict import Finding
-from gradspec.conformance.report.planes import SIGNS, drawn
+from gradspec.conformance.model.problem import INPUTS, Attributes
+from gradspec.conformance.model.verdict import RULES, Finding
+from gradspec.conformance.report.planes import SIGNS, draw_grids
 from gradspec.conformance.report.scenes import Scene, scene
 from gradspec.conformance.report.templates import FOLDER, render
 from gradspec.conformance.report.words import MODE_WORDS, beyond, title_of
@@ -50,7 +49,7 @@ def places(finding: Finding) -> list[tuple[str, str, str]]:
 
 
 def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
-    problem: Mapping[str, Any] = finding.case.get("problem") or {}
+    problem: Attributes = finding.case.get("problem") or {}
     names = (problem.get("signature") or {}).get("names") or INPUTS.get(finding.op, ())
     for name, shape in zip(names, problem.get("shapes", ()), strict=False):
         yield name, "not given" if shape is None else "×".join(map(str, shape)) or "a single number"
@@ -61,13 +60,13 @@ def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
     yield "way of calling", finding.variant if finding.variant != "plain" else ""
 
 
-def _attributes(op: str, problem: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(op: str, problem: Attributes) -> dict[str, Any]:
     """All of them, as in the call: those that it leaves out have their defaults."""
     given = {name: _tuples(value) for name, value in problem.get("attributes", {}).items()}
     return {**settled(op, problem["rank"], given), **given} if given and op in INPUTS else given
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> object:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -102,5 +101,5 @@ def _figure(shown: Scene) -> Markup:
         keys["padding"] = "padding"
     cut = "Only what matters of the larger arrays is drawn." if any(plane.is_cut for plane in shown.planes) else ""
     notes = " ".join(note for note in (shown.note, cut) if note)
-    grids = [grid for plane in shown.planes for grid in drawn(plane)]
+    grids = [grid for plane in shown.planes for grid in draw_grids(plane)]
     return render(f"{FOLDER}/scene.html", why="", grids=grids, keys=keys, notes=notes, SIGNS=SIGNS)

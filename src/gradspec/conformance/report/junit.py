@@ -58,11 +58,11 @@ def _case(suite: Element, run: Run, op: str, mode: str, failing: Collection[str]
     counts = {kind: run.tally.modes[op, mode, kind] for kind in KINDS}
     if failures:
         message = _xml("; ".join(dict.fromkeys(title_of(f) for f in failures)))
-        SubElement(case, "failure", type=_xml(failures[0].rule), message=message).text = _xml(_told(failures))
+        SubElement(case, "failure", type=_xml(failures[0].rule), message=message).text = _xml(_describe(failures))
     elif counts["not_offered"] and not others and not sum(counts[k] for k in KINDS if k != "not_offered"):
         SubElement(case, "skipped", message=f"not offered ({counts['not_offered']} cases)")
     if others:
-        SubElement(case, "system-out").text = _xml(_told(others))
+        SubElement(case, "system-out").text = _xml(_describe(others))
 
 
 def _judge(suite: Element, run: Run) -> None:
@@ -79,7 +79,7 @@ def _judge(suite: Element, run: Run) -> None:
         SubElement(case, "error", type="incomplete", message=_xml(errors[0])).text = _xml("\n".join(errors))
 
 
-def _told(findings: Collection[Finding]) -> str:
+def _describe(findings: Collection[Finding]) -> str:
     return "\n\n".join("\n".join(_lines(finding)) for finding in findings)
 
 

@@ -91,7 +91,7 @@ def _cut(span: range, most: int, focus: int) -> range:
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """A number in full, without a fraction that is zero.
 
     >>> import numpy as np
@@ -128,7 +128,7 @@ def _power_of_two(value: float) -> Iterator[str]:
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def drawn(plane: MarkedPlane) -> list[Markup]:
+def draw_grids(plane: MarkedPlane) -> list[Markup]:
     """One grid for each slice of the leading axes."""
     *rows, columns = plane.view
     return [_grid(plane, outer, rows[0] if rows else None, columns) for outer in plane.slices]
@@ -147,7 +147,7 @@ def _grid(plane: MarkedPlane, outer: Index, rows: range | None, columns: range) 
     return render(
         f"{FOLDER}/plane.html",
         title=title,
-        description=described(plane, set(at)),
+        description=describe_marks(plane, set(at)),
         width=max(LEFT + WIDTH * len(columns) + 3, int(7.6 * len(title))),
         height=TOP + HEIGHT * len(lines) + 3,
         wide=len(columns) > 5,
@@ -158,14 +158,14 @@ def _grid(plane: MarkedPlane, outer: Index, rows: range | None, columns: range) 
     )
 
 
-def _cell(plane: MarkedPlane, place: Index, x: int, y: int) -> dict[str, Any]:
+def _cell(plane: MarkedPlane, place: Index, x: int, y: int) -> dict[str, object]:
     marks, text = plane.marks.get(place, frozenset()), plane.text(place)
     classes = ["cell", *([] if plane.is_real(place) else ["padding"]), *sorted(marks)]
     signs = [(name, sign) for name, sign in SIGNS.items() if name in marks]
     return {"x": x, "y": y, "text": text, "short": short(text), "signs": signs, "classes": classes}
 
 
-def described(plane: MarkedPlane, shown: set[Index]) -> str:
+def describe_marks(plane: MarkedPlane, shown: set[Index]) -> str:
     """The marks in words."""
     parts = []
     for mark in ("tap", *SIGNS):

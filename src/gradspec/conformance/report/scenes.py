@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import AVERAGES, COLUMNS, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Array, Call
 from gradspec.conformance.model.verdict import Finding
 from gradspec.conformance.report.planes import MarkedPlane
@@ -57,7 +57,7 @@ def _of_reference(call: Call, finding: Finding) -> Scene:
 
 def _inputs(call: Call) -> Scene:
     named = {**call.named(), **({} if call.cotangent is None else {"g": call.cotangent})}
-    window = None if call.problem.op in ("conv_transpose", "fold") else anatomy(call.problem).window
+    window = None if call.problem.op in ("conv_transpose", "fold") else geometry_of(call.problem).window
     planes = [
         _plane(name, array, (0,) * max(array.ndim - call.problem.rank, 0), {}, window if name == "x" else None)
         for name, array in named.items()
@@ -66,7 +66,7 @@ def _inputs(call: Call) -> Scene:
 
 
 def _plane(
-    name: str, array: Any, lead: Index, marks: Marks, window: Window | None = None, filling: str = ""
+    name: str, array: Array, lead: Index, marks: Marks, window: Window | None = None, filling: str = ""
 ) -> MarkedPlane:
     """One plane of an array, with the padding that a window reads around it."""
     axes = () if window is None else window.axes
@@ -125,7 +125,7 @@ def _tap(window: Window, output: Index, cell: Index) -> Index:
     return tuple(a.positions(o).index(p) for a, o, p in zip(window.axes, output, cell, strict=True))
 
 
-def _unraveled(place: Any, sizes: Index) -> Index:
+def _unraveled(place: float, sizes: Index) -> Index:
     return tuple(int(i) for i in np.unravel_index(int(place), sizes))
 
 
@@ -145,7 +145,7 @@ def _forward_x(call: Call) -> tuple[str, Array]:
 
 
 def _pool(call: Call, finding: Finding) -> Scene:
-    window, place = anatomy(call.problem).window, finding.place or ()
+    window, place = geometry_of(call.problem).window, finding.place or ()
     assert window is not None
     if finding.result not in OF_OUTPUT:
         return _pooled_cell(call, finding, window, place[: -window.rank], place[-window.rank :])
@@ -219,7 +219,7 @@ Pairs: TypeAlias = list[tuple[str, Array, str, Array]]
 
 
 def _conv(call: Call, finding: Finding) -> Scene:
-    form = anatomy(call.problem).form
+    form = geometry_of(call.problem).form
     assert form is not None
     if finding.result.endswith("bias"):
         return _channel_of_cotangent(call, finding, form)
@@ -292,7 +292,7 @@ def _channel_of_cotangent(call: Call, finding: Finding, form: Form) -> Scene:
 
 def _columns(call: Call, finding: Finding) -> Scene:
     """Unfold and fold: a column entry and the cell that it copies, or a cell and the entries that are added to it."""
-    window, of_output = anatomy(call.problem).window, finding.result in OF_OUTPUT
+    window, of_output = geometry_of(call.problem).window, finding.result in OF_OUTPUT
     assert window is not None
     source = _forward_x(call) if of_output else ("g", call.arrays()["g"])
     copies = of_output == (call.problem.op == "unfold")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib.resources import files
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -35,7 +34,7 @@ ENVIRONMENT = Environment(
 ENVIRONMENT.globals |= {"kind_words": kind_words, "MODE_WORDS": MODE_WORDS}
 
 
-def render(template: str, /, **values: Any) -> Markup:
+def render(template: str, /, **values: object) -> Markup:
     """A template of the package with these values.
 
     >>> render(f"{FOLDER}/scene.html", why="a < b\\u202e")
@@ -44,7 +43,7 @@ def render(template: str, /, **values: Any) -> Markup:
     return Markup(ENVIRONMENT.get_template(template).render(values))
 
 
-def render_page(template: str, title: str, /, *, style: str = "", script: str = "", **values: Any) -> str:
+def render_page(template: str, title: str, /, *, style: str = "", script: str = "", **values: object) -> str:
     """A page with more style than all have, and with a script that it can do without."""
     styles = Markup(read_file("style.css") + style)
     rest = {"style": styles, "script": Markup(script), "policy": _policy(styles, script)}

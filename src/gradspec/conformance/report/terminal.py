@@ -9,10 +9,9 @@ from textwrap import indent
 from rich.console import Console
 from rich.text import Text
 
-from gradspec.conformance.judge.rules import RULES
 from gradspec.conformance.model.problem import MODES
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.model.verdict import KINDS, Finding
+from gradspec.conformance.model.verdict import KINDS, RULES, Finding
 from gradspec.conformance.report.words import (
     FAILING,
     MODE_WORDS,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from gradspec.conformance.judge.rules import RULES, stated
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import INPUTS
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.model.verdict import FINDINGS, Finding
+from gradspec.conformance.model.verdict import FINDINGS, RULES, Finding, state_result
 
 FAILING = ("defect",)
 """Kinds of findings that fail a run."""
@@ -83,7 +82,7 @@ def summarize(run: Run, failing: Collection[str] = FAILING) -> str:
     if not judged and not run.findings:
         return f"Nothing was judged: {_why_nothing(run)}."
     cases = "case" if judged == 1 else "cases"
-    *others, last = _found(run)
+    *others, last = _count_findings(run)
     kinds = f"{', '.join(others)} and {last}" if others else last
     verdict = f"{kinds} found in {judged:,} judged {cases}."
     if "convention" in failing and run.by_kind("convention") and not run.by_kind("defect"):
@@ -167,7 +166,7 @@ def _why_nothing(run: Run) -> str:
     return "the target offers nothing of what was asked" + (f": {why}" if why else "")
 
 
-def _found(run: Run) -> list[str]:
+def _count_findings(run: Run) -> list[str]:
     found = {kind: len(run.by_kind(kind)) for kind in FINDINGS}
     words = [kind_words(kind).counted(number) for kind, number in found.items() if number]
     words = [text.replace("reduced", "of reduced precision") for text in words]
@@ -181,6 +180,6 @@ def title_of(finding: Finding) -> str:
 
 def beyond(finding: Finding) -> str:
     """What the explanation adds to the rule, and to what was got and expected, which stand beside it."""
-    known = f"{stated(finding)}." if finding.got else ""
+    known = f"{state_result(finding)}." if finding.got else ""
     more = finding.explanation.replace(RULES.get(finding.rule, finding.rule), "").replace(known, "").strip()
     return more[:1].upper() + more[1:]

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.cases.features import tags_of_call
-from gradspec.conformance.judge.rules import RULES, explain
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.attributes import is_usual
 from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
 from gradspec.conformance.model.target import Target
-from gradspec.conformance.model.verdict import KINDS, Failure, Finding
+from gradspec.conformance.model.verdict import KINDS, RULES, Failure, Finding, explain
 from gradspec.conformance.shrink.programs import programs
 from gradspec.conformance.shrink.search import conventions, error, manner, shrink
 from gradspec.conformance.shrink.steps import size
@@ -134,7 +133,9 @@ def narrow(finding: Finding, group: Sequence[Failure], rest: Sequence[Failure]) 
     """A finding of a group that stands for all of it but the rest."""
     others = {id(failure) for failure in rest}
     mine = [failure for failure in group if id(failure) not in others]
-    return replace(finding, count=len(mine), seen=_elsewhere(finding, _seen(mine)), causes=_causes(finding, mine))
+    return replace(
+        finding, count=len(mine), seen=_elsewhere(finding, _list_places(mine)), causes=_causes(finding, mine)
+    )
 
 
 def _causes(finding: Finding, failures: Sequence[Failure]) -> tuple[str, ...]:
@@ -177,7 +178,7 @@ def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Findin
         alike = [f for f in group if f.judged_call.problem.dtype == shrunk.judged_call.problem.dtype]
         told["suspicion"] = suspicion(target, [shrunk, *alike])
     found = Finding.about(shrunk, **told, count=len(group))
-    return replace(found, seen=_elsewhere(found, _seen(group)))
+    return replace(found, seen=_elsewhere(found, _list_places(group)))
 
 
 def _reproducer(texts: Mapping[str, str], shrunk: Failure) -> str:
@@ -197,7 +198,7 @@ def _reproducer(texts: Mapping[str, str], shrunk: Failure) -> str:
     return "\n".join([*lines, *comments]) + "\n"
 
 
-def _seen(group: Iterable[Failure]) -> set[str]:
+def _list_places(group: Iterable[Failure]) -> set[str]:
     return {f"{f.call.problem.op} {f.call.mode} {f.call.problem.dtype}" for f in group}
 
 
@@ -214,11 +215,11 @@ def merge_findings(found: Iterable[Finding]) -> list[Finding]:
     causes = list[Finding]()
     for _, same in groupby(by_manner, key=_manner):  # each joins the first, simpler one that needs nothing else
         simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
-        causes += _gathered([], simplest, lambda cause, one: True)
-    return sorted(_unmasked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
+        causes += _join_causes([], simplest, lambda cause, one: True)
+    return sorted(_join_masked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
 
 
-def _manner(finding: Finding) -> tuple[Any, ...]:
+def _manner(finding: Finding) -> tuple[object, ...]:
     family, empty = FAMILIES.get(finding.op, finding.op), EMPTY & {*finding.features}
     if finding.rule in ("raised", "shape"):  # neither asks for the mode
         if empty:
@@ -230,7 +231,7 @@ def _manner(finding: Finding) -> tuple[Any, ...]:
     return family, finding.mode, finding.kind, rule, finding.result, conventions(finding.explanation)
 
 
-def _unmasked(causes: list[Finding]) -> list[Finding]:
+def _join_masked(causes: list[Finding]) -> list[Finding]:
     """Findings joined to one of the same result that needs nothing else, and that neither NaN nor emptiness hides."""
 
     def result(finding: Finding) -> tuple[str, ...]:
@@ -240,10 +241,10 @@ def _unmasked(causes: list[Finding]) -> list[Finding]:
         return MASKS.isdisjoint(cause.features) and result(cause) == result(one)
 
     plain = [cause for cause in causes if MASKS.isdisjoint(cause.features)]
-    return _gathered(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
+    return _join_causes(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
 
 
-def _gathered(
+def _join_causes(
     causes: list[Finding], more: list[Finding], may_join: Callable[[Finding, Finding], bool]
 ) -> list[Finding]:
     """Causes, and more findings, each joined to the first cause that it may join and that needs no more than it."""

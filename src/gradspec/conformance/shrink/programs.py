@@ -44,7 +44,7 @@ def programs(target: Target, call: Call, verdict: Verdict) -> dict[str, str]:
 
 def _after(target: Target, call: Call, other: Call, setting: str) -> str:
     in_place = setting.removeprefix("after numbers of ").strip()
-    return joined(target, [other, call], f"# {describe_setting(setting)}", in_place)
+    return join_calls(target, [other, call], f"# {describe_setting(setting)}", in_place)
 
 
 def in_setting(target: Target, call: Call, setting: str) -> str | None:
@@ -57,10 +57,10 @@ def in_setting(target: Target, call: Call, setting: str) -> str | None:
         if word == "after":
             return _after(target, call, other, setting)
         in_place = difference.removeprefix("numbers of ")
-        return joined(target, [call, other, call], f"# {describe_setting(setting)}", in_place)
+        return join_calls(target, [call, other, call], f"# {describe_setting(setting)}", in_place)
     if word in ("again", "halves"):
         between = [call.mapped(halves).in_layout()] if word == "halves" else []
-        return joined(target, [call, *between, call], "# and again")
+        return join_calls(target, [call, *between, call], "# and again")
     if word == "":
         return target.reproducer(call).rstrip()
     parts = ProgramParts.of(target, call)
@@ -144,7 +144,7 @@ class ProgramParts:
         return "\n".join([*imports, *self.imports, *([""] if self.imports else []), *lines, *before, *after])
 
 
-def joined(target: Target, calls: Sequence[Call], remark: str, in_place: str = "") -> str:
+def join_calls(target: Target, calls: Sequence[Call], remark: str, in_place: str = "") -> str:
     """Calls one after the other. Of the later ones those arrays are written that differ from what was there.
 
     The array ``in_place`` gets its other numbers where it lies.
@@ -157,19 +157,19 @@ def joined(target: Target, calls: Sequence[Call], remark: str, in_place: str = "
         lines += [remark] if number == len(parts) - 1 else []
         for name, block in part.arrays.items():
             if there.get(name) != block:
-                lines += _assigned(name, block, name == in_place and name in there)
+                lines += _assign(name, block, name == in_place and name in there)
         there |= part.arrays
-        lines += part.body if number == len(parts) - 1 else _silent(part.body)
+        lines += part.body if number == len(parts) - 1 else _silence(part.body)
     return "\n".join(lines)
 
 
-def _assigned(name: str, block: Sequence[str], in_place: bool) -> Iterator[str]:
+def _assign(name: str, block: Sequence[str], in_place: bool) -> Iterator[str]:
     if in_place:
         yield block[0].replace(f"{name} = ", f"{name}[...] = ", 1) + "  # in the same memory"
     else:
         yield from block
 
 
-def _silent(body: Sequence[str]) -> list[str]:
+def _silence(body: Sequence[str]) -> list[str]:
     """Without what is printed."""
     return [re.sub(r'^( *)print\(\*?(.*?)(?:, sep="\\n")?\)$', r"\1\2", line) for line in body]

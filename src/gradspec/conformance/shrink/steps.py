@@ -14,16 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.reference_sizes import Resized, free_axes
 from gradspec.conformance.model.attributes import is_usual, known
-from gradspec.conformance.model.domain import EVERYTHING, SIZES, KernelDomain
+from gradspec.conformance.model.domain import EVERYTHING, LEAST, SIZES, Allowed, KernelDomain
 from gradspec.conformance.model.parts import Parts, Refit
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, FLOATS, Array, Call, Problem, Shape
-from gradspec.conformance.model.reference import reference_of
-
-LEAST = {"kernel_size": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0, "output_size": 1}
-"""The attributes that have an entry for each axis, with the least that an entry may be."""
-
+from gradspec.conformance.model.reference import Resized, free_axes, reference_of
 
 # --- simpler parts ---------------------------------------------------------------------------------------------------
 
@@ -125,7 +120,7 @@ def _allowed_parts(parts: Parts, domain: KernelDomain) -> Iterator[Parts]:
         yield from (parts.changed(lead=(*parts.lead[:-1], n)) for n in _below(domain.get("channels"), parts.lead[-1]))
 
 
-def _below(allowed: range | tuple[Any, ...] | None, number: int) -> list[int]:
+def _below(allowed: Allowed | None, number: int) -> list[int]:
     """The smallest of the sizes below a number, one half-way there, and the next."""
     found = [n for n in allowed or () if n is not None and n < number]
     return sorted({found[0], found[len(found) // 2], found[-1]}) if found else []
@@ -176,7 +171,7 @@ def _involved(problem: Problem) -> int:
     return total
 
 
-def cost(array: Array) -> Any:
+def cost(array: Array) -> Array:
     """How involved each number is: 1 is simplest, then 0, small whole numbers, special ones, and the rest.
 
     A float that is 0 looks like padding, and its right answer often like a wrong one. An integer may be a place, and 0

@@ -18,9 +18,8 @@ from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
-from gradspec.conformance.oracle.expected import expected
+from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
 from gradspec.conformance.oracle.meaning import Bools, Judgement, round_array
-from gradspec.conformance.oracle.reference import EnclosedMeaning, GraphResults
 from gradspec.domains.formats import BF16, format_named
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node

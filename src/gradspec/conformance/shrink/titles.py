@@ -9,7 +9,7 @@ from math import inf, isfinite, isnan
 from gradspec.conformance.judge.conventions import CONVENTIONS, NEEDS_DOCUMENTATION
 from gradspec.conformance.model.attributes import is_usual
 from gradspec.conformance.model.case import FEATURES, REFERENCE_FEATURES
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS
 from gradspec.conformance.model.verdict import FINDINGS, Finding
 from gradspec.conformance.shrink.search import conventions
@@ -163,7 +163,7 @@ def _is_near(finding: Finding) -> bool:
 
 def _has_padding(finding: Finding) -> bool:
     """Whether the window of the wrong output reads padding."""
-    window, place = anatomy(finding.call.problem).window, finding.place or ()
+    window, place = geometry_of(finding.call.problem).window, finding.place or ()
     if window is None or len(place) < window.rank:
         return False
     outputs = place[len(place) - window.rank :]

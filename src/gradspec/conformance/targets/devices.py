@@ -16,8 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.device import HOST, Cargo, Device, Given, HostMemory, Memory, PackedMemory, Watch
-from gradspec.conformance.model.memory import MARGIN, Bytes, PackedPlace
+from gradspec.conformance.model.device import (
+    HOST,
+    MARGIN,
+    Bytes,
+    Cargo,
+    Device,
+    Given,
+    HostMemory,
+    Memory,
+    PackedMemory,
+    PackedPlace,
+    Watch,
+)
 from gradspec.conformance.model.problem import DTYPES, Array, Results
 from gradspec.conformance.targets.objects import object_named
 from gradspec.system.forking import holds_gpu

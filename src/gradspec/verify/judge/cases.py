@@ -16,10 +16,10 @@ import numpy as np
 
 from gradspec.conformance.cases.combinations import GEOMETRY
 from gradspec.conformance.cases.features import tags
-from gradspec.conformance.cases.geometry import Goal, drawn_problem
 from gradspec.conformance.cases.numbers import Numbers, generator
+from gradspec.conformance.cases.problems import Goal, drawn_problem
 from gradspec.conformance.model.attributes import is_usual, known
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.parts import Parts
 from gradspec.conformance.model.problem import CONVOLUTIONS, Array, CallSignature, Problem, Shape
 from gradspec.conformance.shrink.steps import simpler_parts, smaller
@@ -93,7 +93,7 @@ class BoundsCase:
 
 def output_shape(step: Problem) -> Shape:
     if step.signature is None:
-        return anatomy(step).output
+        return geometry_of(step).output
     return step.x_shape if step.op == "relu" else (1, *(step.shapes[2] or ()))
 
 
@@ -184,7 +184,7 @@ def _draw_case(place: int, rng: np.random.Generator, op: str, rank: int, refusal
 
 
 def _is_small(case: BoundsCase) -> bool:
-    terms = max(prod(anatomy(step).output) * anatomy(step).taps * step.x_shape[1] for step in case.operators)
+    terms = max(prod(geometry_of(step).output) * geometry_of(step).taps * step.x_shape[1] for step in case.operators)
     return terms <= MOST_TERMS and 0 < prod(case.output) <= MOST_CELLS and prod(case.shape) <= MOST_CELLS
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import anatomy, extent
+from gradspec.conformance.model.geometry import extent, geometry_of
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, SELECTIONS, Problem
 from gradspec.conformance.model.target import first_reason
 from gradspec.conformance.targets.program import DTYPE_TEXT, Code, applied
@@ -57,7 +57,7 @@ def function(problem: Problem, variant: str = "plain") -> Code:
 
 def _reduced(problem: Problem, variant: str, cells: Code, start: Any, combine: str) -> Code:
     """``lax.reduce_window`` with windows of one cell on the axes that come first."""
-    parts, axes = anatomy(problem), len(problem.lead) - (variant == VMAP)
+    parts, axes = geometry_of(problem), len(problem.lead) - (variant == VMAP)
     kernel, stride, dilation = ((1,) * axes + parts.each(name) for name in ("kernel", "stride", "dilation"))
     windows = (kernel, stride, ((0, 0),) * axes + parts.padding)
     dilated = {"window_dilation": dilation} if set(dilation) != {1} else {}
@@ -74,7 +74,7 @@ def _max_pool(problem: Problem, variant: str) -> Code:
 def _avg_pool(problem: Problem, variant: str) -> Code:
     total, divisor = _reduced(problem, variant, X, 0.0, "lax.add"), problem.attributes.get("divisor_override")
     if divisor is None and problem.attributes.get("count_include_pad", True):
-        divisor = prod(anatomy(problem).each("kernel"))
+        divisor = prod(geometry_of(problem).each("kernel"))
     if divisor is not None:
         return Code(f"{total} / {divisor!r}")
     # Sixteen bits do not count far, and the average is a number of x's dtype.
@@ -95,14 +95,14 @@ def _global(name: str) -> Callable[[Problem, str], Code]:
 
 
 def _conv(problem: Problem, variant: str) -> Code:
-    parts = anatomy(problem)
+    parts = geometry_of(problem)
     arguments = (parts.each("stride"), parts.padding)
     return _placed(problem, variant, "lax.conv_general_dilated", WEIGHT, arguments, _spread(problem))
 
 
 def _conv_transpose(problem: Problem, variant: str) -> Code:
     """``lax.conv_transpose``, which has neither groups nor output padding; with those, the input is dilated instead."""
-    parts = anatomy(problem)
+    parts = geometry_of(problem)
     if variant != LHS_DILATION and has_transpose(problem):
         consistent = {"transpose_kernel": True, "use_consistent_padding": True, **_spread(problem)}
         arguments = (parts.each("stride"), parts.padding)
@@ -124,7 +124,7 @@ def has_transpose(problem: Problem) -> bool:
 
 
 def _spread(problem: Problem) -> dict[str, Any]:
-    dilation = anatomy(problem).each("dilation")
+    dilation = geometry_of(problem).each("dilation")
     return {"rhs_dilation": dilation} if set(dilation) != {1} else {}
 
 
@@ -160,7 +160,7 @@ def _placed(
 
 
 def _unfold(problem: Problem, variant: str) -> Code:
-    parts = anatomy(problem)
+    parts = geometry_of(problem)
     x = applied("jnp.expand_dims", X, 0) if variant == VMAP else X
     windows = (parts.each("kernel"), parts.each("stride"), parts.padding)
     columns = applied("lax.collapse", applied("lax.conv_general_dilated_patches", x, *windows, **_spread(problem)), 2)
@@ -196,7 +196,7 @@ def undocumented(problem: Problem, mode: str) -> Iterator[str]:
         yield f"{op} is documented for one batch axis"
     if given.get("ceil_mode"):
         yield "lax.reduce_window has no ceil_mode"
-    if op == "max_pool" and mode in ("vjp", "second") and set(anatomy(problem).each("dilation")) != {1}:
+    if op == "max_pool" and mode in ("vjp", "second") and set(geometry_of(problem).each("dilation")) != {1}:
         yield "VJP not implemented for select_and_gather (MaxPool) with window dilation"
     if mode != "value" and given.get("ties", "first") != "first":
         yield "JAX documents no rule for ties"

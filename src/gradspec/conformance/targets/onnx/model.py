@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import anatomy, unpooled_windows
+from gradspec.conformance.model.geometry import geometry_of, unpooled_windows
 from gradspec.conformance.model.problem import CONVOLUTIONS, FLOATS, Array, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, first_reason
 from gradspec.conformance.targets.onnx import layers
@@ -43,7 +43,7 @@ def node_of(problem: Problem, with_indices: bool = True) -> JudgedNode:
     if problem.op == "max_unpool":
         sizes = {"output_shape": (*problem.lead, *problem.attributes["output_size"])}
     if problem.op == "fold":
-        sizes = {"image_shape": anatomy(problem).spatial, "block_shape": anatomy(problem).each("kernel")}
+        sizes = {"image_shape": geometry_of(problem).spatial, "block_shape": geometry_of(problem).each("kernel")}
     outputs = ("y", "indices") if problem.op == "max_pool" and with_indices else ("y",)
     return JudgedNode(KINDS[problem.op], outputs, _attributes(problem), sizes)
 
@@ -54,7 +54,7 @@ def node_of_call(call: Call) -> JudgedNode:
 
 def _sliding(problem: Problem) -> dict[str, Any]:
     """Strides, dilations and pads: all the low ends first, then all the high ends. What is usual is left out."""
-    parts = anatomy(problem)
+    parts = geometry_of(problem)
     steps = {"strides": list(parts.each("stride")), "dilations": list(parts.each("dilation"))}
     found = {name: numbers for name, numbers in steps.items() if set(numbers) != {1}}
     pads = [*parts.each("lo"), *parts.each("hi")]

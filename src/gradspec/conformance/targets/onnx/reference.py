@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem, Results
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.targets.onnx import model as models
@@ -54,5 +54,5 @@ class OnnxReferenceTarget(Target):
 def _steps(problem: Problem) -> int:
     """About how many cells its loops visit: every tap of every cell, for every output channel."""
     channels = max((problem.shapes[1] or (1,))[:2]) if problem.op in CONVOLUTIONS else 1
-    taps = prod(anatomy(problem).each("kernel"))
+    taps = prod(geometry_of(problem).each("kernel"))
     return prod(problem.x_shape) * taps * channels

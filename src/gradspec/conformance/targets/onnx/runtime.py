@@ -10,7 +10,7 @@ from typing import Any
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.device import HOST
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.problem import SLIDING_POOLS, Call, Problem, Results
 from gradspec.conformance.model.reference import Reference, on_zeros
 from gradspec.conformance.model.target import ExpectedError, NotOfferedError, Target
@@ -176,7 +176,7 @@ def _declined(problem: Problem) -> Iterator[str]:
         yield "pools have one to three axes: Unsupported pooling size"
     if problem.op in POOLS and problem.op != "max_unpool" and problem.x_shape[1] == 0:
         yield "Invalid input shape. Only N can be zero."
-    if problem.op in SLIDING_POOLS and any(max(a.lo, a.hi) >= a.kernel for a in anatomy(problem).sliding):
+    if problem.op in SLIDING_POOLS and any(max(a.lo, a.hi) >= a.kernel for a in geometry_of(problem).sliding):
         yield "Pad should be smaller than kernel."
     if problem.op == "conv_transpose":
         given = settled(problem.op, problem.rank, problem.attributes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gradspec.conformance.model.attributes import known, settled
-from gradspec.conformance.model.geometry import Anatomy, anatomy, unpooled_windows
+from gradspec.conformance.model.geometry import WindowGeometry, geometry_of, unpooled_windows
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, INPUTS, SLIDING, Problem
 from gradspec.conformance.model.target import first_reason
 from gradspec.conformance.targets.program import Code, applied
@@ -35,7 +35,7 @@ def quickest(problem: Problem) -> Code:
     torch.nn.functional.max_pool2d(x, stride=2, kernel_size=2)
     """
     name, own = _FUNCTIONS[problem.op](problem)
-    spelled = {"stride": anatomy(problem).each("stride"), **own} if problem.op in SLIDING else own
+    spelled = {"stride": geometry_of(problem).each("stride"), **own} if problem.op in SLIDING else own
     alike = {key: value[0] for key, value in spelled.items() if isinstance(value, tuple) and len({*value}) == 1}
     return applied(f"torch.{name}", *map(Code, problem.named_shapes()), **{**spelled, **alike})
 
@@ -50,20 +50,20 @@ Function = tuple[str, dict[str, Any]]
 """The name of a function, and its settings."""
 
 
-def keeps_sizes(parts: Anatomy) -> bool:
+def keeps_sizes(parts: WindowGeometry) -> bool:
     """Whether the padding is the one that PyTorch calls ``"same"``: stride 1, and an odd cell more at the end."""
     totals = [axis.dilation * (axis.kernel - 1) for axis in parts.sliding]
     same = tuple((total // 2, total - total // 2) for total in totals)
     return set(parts.each("stride")) == {1} and parts.padding == same
 
 
-def is_symmetric(parts: Anatomy) -> bool:
+def is_symmetric(parts: WindowGeometry) -> bool:
     return all(lo == hi for lo, hi in parts.padding)
 
 
 def _sliding(problem: Problem, **more: Any) -> dict[str, Any]:
     """The settings that differ from what PyTorch takes by default."""
-    parts, ones = anatomy(problem), (1,) * problem.rank
+    parts, ones = geometry_of(problem), (1,) * problem.rank
     stride, padding = parts.each("stride"), parts.each("lo") if is_symmetric(parts) else "same"
     usual = {
         "stride": parts.each("kernel") if problem.op.endswith("pool") else ones,
@@ -183,7 +183,7 @@ def function_of_any_rank(problem: Problem) -> bool:
 
 
 def _wrong_windows(problem: Problem) -> Iterator[str]:
-    op, parts = problem.op, anatomy(problem)
+    op, parts = problem.op, geometry_of(problem)
     if not is_symmetric(parts) and not (op == "conv" and keeps_sizes(parts)):
         yield f"{op} is documented for equal padding on both sides of an axis"
     if not op.endswith("pool"):

@@ -11,12 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.axes import AXIS_FEATURES, BIT, KERNELS, AxisTable, DrawnAxis, axes, mask
-from gradspec.conformance.cases.blocks import BLOCKS, drawn_size, stretched
+from gradspec.conformance.cases.axes import (
+    AXIS_FEATURES,
+    BIT,
+    BLOCKS,
+    CHANNELS,
+    HEAVY_SAMPLES,
+    KERNELS,
+    AxisTable,
+    DrawnAxis,
+    axes,
+    draw_axes,
+    draw_size,
+    mask,
+    stretch_axis,
+)
 from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
-from gradspec.conformance.cases.styles import CHANNELS, HEAVY_SAMPLES, drawn_axes
-from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, AxisDomain, KernelDomain, frames
-from gradspec.conformance.model.geometry import anatomy
+from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, Allowed, AxisDomain, KernelDomain, frames
+from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.geometry import leaves as most_terms
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
 
@@ -55,8 +67,8 @@ class Goal:
     ``sided`` asks for different paddings on both sides, ``bare`` for no leading axes, ``equal`` for axes that are all
     the same, ``tie_rule`` for the attribute ``ties`` of a selection. Long sums of a convolution are those of its value,
     or, if it is ``wide``, those of the gradients of its weights: both at once would take too long. With a ``style``
-    axes are drawn for its purpose, not for features. ``size`` is that of its long axis, if it has one (`blocks`); 0 is
-    any. All is drawn from a ``domain``, the axes from one of its ``frame``s.
+    axes are drawn for its purpose, not for features. ``size`` is that of its long axis (`axes.BLOCKS`), if it has one;
+    0 is any. All is drawn from a ``domain``, the axes from one of its ``frame``s.
     """
 
     op: str
@@ -131,7 +143,7 @@ class Goal:
             wanted.append("sided")
         return wanted
 
-    def assigned(self) -> list[int] | None:
+    def assign_traits(self) -> list[int] | None:
         """Traits for each axis, one axis after the other, as masks for which there are axes; None if there are none."""
         shared, spread = self.shared_traits, self.spread_traits
         for together in range(len(spread), 0, -1) if self.rank > 1 and not self.equal else (len(spread) or 1,):
@@ -147,7 +159,7 @@ class Goal:
 
     def is_met(self, problem: Problem, leaves: int) -> bool:
         """Whether a problem has what is wanted, with at most so many leaves in all its results."""
-        parts = anatomy(problem)
+        parts = geometry_of(problem)
         if self.domain.excludes(problem):
             return False
         smooth = SMOOTH_BLOCK if self.blocks else SMOOTH_OUTPUTS
@@ -170,9 +182,9 @@ class Goal:
         if self.style == "nothing_read" or self.has("empty_batch", "zero_channels") or small or self.frame:
             return True
         if problem.op == "max_unpool":
-            enough = prod(anatomy(problem).spatial) > MANY_HITS
+            enough = prod(geometry_of(problem).spatial) > MANY_HITS
             return enough or bool(self.blocks) or (self.rank == 2 and self.has("one_cell_axis"))
-        return problem.op not in SELECTIONS or anatomy(problem).reads > 1
+        return problem.op not in SELECTIONS or geometry_of(problem).reads > 1
 
 
 def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
@@ -187,9 +199,9 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
         one = framed[rng.integers(len(framed))] if goal.domain else goal
         if one.style and not one.frame:
             small = goal.op == "smooth_max_pool"
-            chosen = drawn_axes(rng, goal.style, family(goal.op), goal.rank, small, goal.ceil)
+            chosen = draw_axes(rng, goal.style, family(goal.op), goal.rank, small, goal.ceil)
         else:
-            masks = _assigned(rng, one) if attempt < TRIES // 2 else one.assigned()
+            masks = _draw_traits(rng, one) if attempt < TRIES // 2 else one.assign_traits()
             if masks is None:
                 return None
             chosen = _axes(rng, one, masks)
@@ -203,11 +215,11 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
 def in_frames(goal: Goal) -> tuple[Goal, ...]:
     """The goal in every frame of its domain that has axes for it. Where a frame says nothing, axes may have a style."""
     if not goal.domain:
-        return (goal,) if goal.style or goal.assigned() is not None else ()
+        return (goal,) if goal.style or goal.assign_traits() is not None else ()
     found = []
     for frame in frames(goal.domain, goal.op, goal.rank):
         one = goal if set(frame) == {FREE} else replace(goal, frame=frame, equal=goal.equal and len(set(frame)) == 1)
-        if (one.style and not one.frame) or one.assigned() is not None:
+        if (one.style and not one.frame) or one.assign_traits() is not None:
             found.append(one)
     return tuple(found)
 
@@ -220,7 +232,7 @@ def _enough_leaves(goal: Goal, attempt: int) -> int:
     return few << attempt // 3
 
 
-def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
+def _draw_traits(rng: np.random.Generator, goal: Goal) -> list[int] | None:
     """Traits for each axis, each on some of them at random if there are such axes."""
     for _ in range(4 if goal.rank > 1 else 0):
         masks = [goal.shared_traits] * goal.rank
@@ -231,7 +243,7 @@ def _assigned(rng: np.random.Generator, goal: Goal) -> list[int] | None:
                     masks[i] |= BIT[trait]
         if goal.have(masks):
             return masks
-    return goal.assigned()
+    return goal.assign_traits()
 
 
 def _axes(rng: np.random.Generator, goal: Goal, masks: Sequence[int]) -> list[DrawnAxis]:
@@ -268,20 +280,20 @@ class _Builder:
 
     def __init__(self, rng: np.random.Generator, goal: Goal, axes: Sequence[DrawnAxis]) -> None:
         self.rng, self.goal = rng, goal
-        longest = (goal.size or drawn_size(rng, goal.op, goal.blocks, BLOCK)) if goal.blocks else 0
+        longest = (goal.size or draw_size(rng, goal.op, goal.blocks, BLOCK)) if goal.blocks else 0
         self.long = {name: longest if i == 0 else longest // 2 + 1 for i, name in enumerate(goal.blocks)}
-        axes = self.lengthened(axes)
+        axes = self.lengthen(axes)
         self.sizes, self.kernel, stride, low, high, dilation, self.extra, self.outputs = zip(*axes, strict=True)
         self.sliding = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
 
-    def lengthened(self, axes: Sequence[DrawnAxis]) -> list[DrawnAxis]:
-        """The axes, those that are to be long stretched."""
+    def lengthen(self, axes: Sequence[DrawnAxis]) -> list[DrawnAxis]:
+        """The axes, those that are to be long stretch_axis."""
         found, rank = list(axes), len(axes)
         places = {"block_width": rank - 1, "block_height": int(self.rng.integers(max(rank - 1, 1)))}
         for name, place in places.items():
             if name in self.long:
                 size = self.one_of((*SIZES, "")[rank - 1 - place], (self.long[name],), self.long[name]) or 1
-                found[place] = stretched(self.rng, found[place], size, family(self.goal.op), self.goal.ceil)
+                found[place] = stretch_axis(self.rng, found[place], size, family(self.goal.op), self.goal.ceil)
         return found
 
     def problem(self, *shapes: Shape | None, **attributes: Any) -> Problem:
@@ -333,7 +345,7 @@ class _Builder:
             return (0, int(self.rng.integers(1, 4)))
         if self.goal.bare:
             return ()
-        return self.enlarged([(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][self.rng.integers(7)], cells)
+        return self.enlarge([(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][self.rng.integers(7)], cells)
 
     @property
     def beside(self) -> tuple[int, ...]:
@@ -341,7 +353,7 @@ class _Builder:
         enough = self.goal.has("block_channels") and self.goal.op != "conv_transpose"
         return (1,) if self.goal.size or enough else (SAMPLES,)
 
-    def enlarged(self, shape: Shape, cells: int) -> Shape:
+    def enlarge(self, shape: Shape, cells: int) -> Shape:
         """Where many cells are wanted, more samples until there are."""
         if not self.goal.has("large"):
             return shape
@@ -389,7 +401,7 @@ class _Builder:
         extra = {"output_padding": self.extra} if transposed else {}
         if self.goal.has_long_value:  # so many channels in that each result has LONG_SUM leaves, and few out
             one = self.problem((1, *self.sizes), (1, 1, *self.kernel), None, **self.sliding, **extra)
-            most = anatomy(one).hits if transposed else anatomy(one).reads
+            most = geometry_of(one).hits if transposed else geometry_of(one).reads
             terms = groups * -(-LONG_SUM // most)
             channels = self.one_of("channels", (terms,), terms, groups) or terms
             others = self.one_of("out_channels", (groups,), 1, groups) or groups
@@ -399,7 +411,7 @@ class _Builder:
         bias = (others,) if self.goal.style in CHANNELS or self.rng.random() < 0.75 else None
         attributes = {**self.sliding, "groups": groups, **extra}
         problem = self.problem((channels, *self.sizes), (*weight, *self.kernel), bias, **attributes)
-        lead = self.samples(max(channels * prod(self.sizes), prod(anatomy(problem).output)))
+        lead = self.samples(max(channels * prod(self.sizes), prod(geometry_of(problem).output)))
         return replace(problem, shapes=((*lead, channels, *self.sizes), *problem.shapes[1:]))
 
     def samples(self, cells: int) -> Shape:
@@ -418,7 +430,7 @@ class _Builder:
             return (HEAVY_SAMPLES,)
         shape = [(SAMPLES,), (SAMPLES,), (5,), (2, 2)][self.rng.integers(4)]
         is_long = self.goal.has("long_sum") and self.goal.wide
-        return (-(-LONG_SUM // prod(self.outputs)),) if is_long else self.enlarged(shape, cells)
+        return (-(-LONG_SUM // prod(self.outputs)),) if is_long else self.enlarge(shape, cells)
 
     def channels_within(self) -> tuple[int, int, int] | None:
         """Groups, channels in and channels out, from a domain; None where this draw has none that go together."""
@@ -466,7 +478,7 @@ class _Builder:
         return self.problem((*lead, channels * taps, windows), **windowed)
 
 
-def _fitting(allowed: range | tuple[Any, ...], least: int, divisor: int) -> Iterator[Any]:
+def _fitting(allowed: Allowed, least: int, divisor: int) -> Iterator[Any]:
     """Sizes of a domain from ``least`` on that a number divides, the smallest first."""
     return (n for n in allowed if n is not None and n >= least and n % divisor == 0)
 
