@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gradspec.conformance.model.memory import MARGIN, NANS, Bytes, PackedPlace, packed
-from gradspec.conformance.model.problem import DTYPES, Array, Results
+from gradspec.conformance.model.problem import Array, Results
+from gradspec.system.host import enter, leave
 
 Given: TypeAlias = Mapping[str, Any]
 """Arrays of one call by name, of whatever library."""
@@ -252,36 +253,3 @@ class Device:
 
 
 HOST = Device()
-
-
-# --- arrays of libraries on the host ----------------------------------------------------------------------------------
-
-
-def enter(library: str, given: Array) -> Any:
-    """An array of NumPy as one of the library, of the same memory where that can be."""
-    if library == "torch":
-        import torch
-
-        is_bfloat16 = given.dtype == DTYPES["bf16"]
-        return torch.from_numpy(given.view(np.int16)).view(torch.bfloat16) if is_bfloat16 else torch.from_numpy(given)
-    if library == "jax":
-        import jax.numpy as jnp
-
-        return jnp.asarray(given)
-    return given
-
-
-def leave(given: Any) -> Array:
-    """What a kernel returned, as an array of NumPy."""
-    if hasattr(given, "get") and hasattr(given, "device") and not hasattr(given, "detach"):  # CuPy's
-        return np.asarray(given.get())
-    if not hasattr(given, "detach"):
-        return np.asarray(given)
-    found = given.detach().cpu()
-    if found._is_zerotensor():  # zeros that autograd has not made yet
-        found = found.new_zeros(found.shape)
-    if str(found.dtype) == "torch.bfloat16":
-        import torch
-
-        return np.asarray(found.view(torch.int16).numpy().view(DTYPES["bf16"]))
-    return np.asarray(found.numpy())
