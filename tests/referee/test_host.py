@@ -510,7 +510,7 @@ KERNELS = {
 
 def rules_of(target):
     call = call_on(target)
-    verdicts = judge_call(target, call)
+    verdicts = judge_call(target, call) + judge_call(target, call_on(target, -X))
     for check in CHECKS:
         verdicts += check.look(target, call)
     return {verdict.rule for verdict in verdicts if verdict.kind == "defect"}

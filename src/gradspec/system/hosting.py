@@ -39,8 +39,8 @@ from gradspec.system.processes import module_path
 
 CAN_HOST = sys.platform == "linux"
 """Elsewhere processes share no memory without a name, nor say who sent a packet."""
-ALIGNED, APART = 64, 256
-"""Bytes that arrays keep their offset from a multiple of, and that lie between two of them."""
+ALIGNED, ALLOCATED, APART = 64, 16, 256
+"""To how many bytes arrays are aligned, but for what an allocator would not give them, and the bytes between two."""
 MOST_BYTES = 1 << 32
 """Of one output."""
 STAYING = 0.2
@@ -119,7 +119,7 @@ class _Segment:
         if not root.flags.c_contiguous and root.size:
             self.address, end_of_root = byte_bounds(root)
             self.size = end_of_root - self.address
-        aligned, offset = (mmap.PAGESIZE, 0) if self.guard is not None else (ALIGNED, self.address % ALIGNED)
+        aligned, offset = (mmap.PAGESIZE, 0) if self.guard is not None else (ALIGNED, self.address % ALLOCATED)
         self.start = -(-(end + APART) // aligned) * aligned + offset
         self.end = self.start + self.size
 

@@ -117,7 +117,7 @@ class Judge:
 
 
 def _takes_other_numbers(target: Target, call: Call) -> bool:
-    """Whether a call gives results on zeros, on ones or on numbers of both signs; integers, which may be places, stay."""
+    """Whether a call gives results on zeros, ones or numbers of both signs; integers, which may be places, stay."""
 
     def with_cells(cells: Callable[[int], Array]) -> Call:
         def changed(array: Array) -> Array:
