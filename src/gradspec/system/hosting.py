@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import marshal
 import mmap
 import os
 import select
@@ -59,6 +60,7 @@ CACHES = (
 )
 """Variables that name folders into which compilers of kernels write."""
 
+FACTS = ("name", "names", "signature", "library", "mentioned", "parameters", "versions")
 KINDS = (
     *(Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL),
     *(Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD),
@@ -113,10 +115,12 @@ class _Segment:
 
     def __init__(self, root: Array, end: int) -> None:
         self.root = root
-        owner = getattr(root.base, "obj", None)
+        owner = None if root.base is None else getattr(root.base, "obj", None)
         self.guard = owner if isinstance(owner, GuardedMap) else None
+        self.whole: Array | None = root
         self.address, self.size = _address(root), root.nbytes
         if not root.flags.c_contiguous and root.size:
+            self.whole = None  # its first cell need not be its first byte
             self.address, end_of_root = byte_bounds(root)
             self.size = end_of_root - self.address
         aligned, offset = (mmap.PAGESIZE, 0) if self.guard is not None else (ALIGNED, self.address % ALLOCATED)
@@ -159,7 +163,7 @@ class _Packing:
         if segment is None:
             self.segments[id(root)] = segment = _Segment(root, self.end)
             self.end = segment.end
-        start = segment.start + _address(array) - segment.address
+        start = segment.start + (0 if array is segment.whole else _address(array) - segment.address)
         return [start, array.shape, array.strides, _dtype_name(array.dtype)]
 
     def encoded(
@@ -171,7 +175,7 @@ class _Packing:
             if isinstance(value, np.ndarray):
                 arrays.append(self.place(value))
                 return {"array": len(arrays) - 1}
-            return list(map(argument, value)) if isinstance(value, tuple | list) else value
+            return tuple(map(argument, value)) if isinstance(value, tuple | list) else value
 
         given = list(map(argument, arguments))
         named = {name: argument(value) for name, value in keywords.items()}
@@ -233,20 +237,14 @@ class _Session:
             segment.send(self.memory)
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """The answer to a request, which nothing may come before."""
-        if select.select([self.channel], [], [], 0)[0]:
-            self._refuse_unless_lost("it spoke without being asked")
+        """The answer to a request; whatever came before is read in its place, and refused."""
         self.number += 1
+        do = f"do_{request.pop('do')}"
         try:
-            self.channel.send(packet(self.number, request))
+            self.channel.send(marshal.dumps((self.number, do, request)))
         except (BrokenPipeError, ConnectionResetError):
             raise self._lost() from None
         return self._received()[1]
-
-    def _refuse_unless_lost(self, why: str) -> None:
-        if not self.channel.recv(1, socket.MSG_PEEK):
-            raise self._lost()
-        raise ChannelError(why)
 
     def _received(self) -> tuple[int, dict[str, Any]]:
         try:
@@ -293,8 +291,6 @@ class _Session:
             return np.zeros(shape, "V16")  # wider than any number
         size = prod(shape) * dtype.itemsize
         if where == "outputs":
-            if start + size > os.fstat(self._outputs).st_size:
-                raise ChannelError("an output beyond the end of its memory")
             found = np.empty(size, np.uint8)
             if size and os.preadv(self._outputs, [found.data], start) != size:
                 raise ChannelError("an output that is not there")
@@ -415,6 +411,10 @@ class KernelHost:
 
     # --- what it says of the kernel
 
+    @property
+    def _spoke(self) -> str:
+        return f"importing {self.name.partition(':')[0]!r} failed: it wrote to the channel of the judge"
+
     @cached_property
     def contained(self) -> tuple[str, ...]:
         """What it is contained by; said before the kernel is imported."""
@@ -426,7 +426,9 @@ class KernelHost:
         assert self.contained is not None  # which comes first
         facts = self._told(1)
         if "failed" in facts:
-            raise ValueError(str(facts["failed"]) or str(facts["type"]))
+            raise ValueError(str(facts["failed"]) or str(facts.get("type")))
+        if not {"kind", "can_fork", *FACTS} <= facts.keys():
+            raise ValueError(self._spoke)
         self._number = 1
         return facts
 
@@ -455,7 +457,7 @@ class KernelHost:
         except ValueError:
             said, message = -1, {}
         if said != number:
-            raise ValueError(f"importing {self.name.partition(':')[0]!r} failed: it wrote to the channel of the judge")
+            raise ValueError(self._spoke)
         return message
 
     def _status(self) -> int:

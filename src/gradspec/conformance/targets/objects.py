@@ -15,7 +15,7 @@ import numpy as np
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.model.case import known_blocks
 from gradspec.conformance.model.device import HostMemory, Memory
-from gradspec.conformance.model.problem import LAYOUTS, Array, Call, Results
+from gradspec.conformance.model.problem import LAYOUTS, Call, Results
 from gradspec.conformance.model.target import CALLERS, OVERLAP, Answer, HeldResults, IsLike
 from gradspec.conformance.targets.arrays import ArrayTarget
 from gradspec.conformance.targets.callers import ARRAYS, BARE
@@ -186,18 +186,19 @@ class _HeldThere(HeldResults):
     """Results of a call in the memory of the host."""
 
     def __init__(self, host: KernelHost, results: Results) -> None:
-        self._host = host
+        self._host, self._first = host, results
         self._places = {name: next(i for i, p in enumerate(host.kept) if p is array) for name, array in results.items()}
 
     def now(self) -> Results:
-        return self._named(self._host.held())
+        first, self._first = self._first, {}
+        if first:  # they have just been told
+            return first
+        parts = self._host.held()
+        found = {name: parts[place] for name, place in self._places.items() if place < len(parts)}
+        return {name: array for name, array in found.items() if array is not None}
 
     def fill(self, value: int) -> None:
         self._host.held(value)
-
-    def _named(self, parts: Sequence[Array | None]) -> Results:
-        found = {name: parts[place] for name, place in self._places.items() if place < len(parts)}
-        return {name: array for name, array in found.items() if array is not None}
 
 
 def known_library(name: Any) -> str:
