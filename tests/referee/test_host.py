@@ -330,7 +330,7 @@ def test_nothing_there_names_the_judge(expression, hosted, monkeypatch):
 
 
 def test_no_file_of_the_judge_is_open(hosted):
-    there = "[f'/proc/self/fd/{n}' for n in os.listdir('/proc/self/fd')]"
+    there = "[f'/proc/self/fd/{n}' for n in os.listdir('/proc/self/fd') if int(n) > 2]"
     files = eval(what_it_sees(hosted, f"[os.readlink(file) for file in {there} if os.path.exists(file)]"))
     assert len([file for file in files if file.startswith(("socket", "pipe"))]) == 1
     assert not [file for file in files if "gradspec" in file]

@@ -1,13 +1,12 @@
 """The process that a kernel is called in: it holds this module, the kernel and the libraries of its arrays, no more.
 
-It is read as a program on standard input, with a socket in the place of standard output (`gradspec.system.hosting` is
-at the other end), so that neither ``sys.modules`` nor the command line names the judge. Nothing here imports a module
-of ours. Whatever this process says is a claim about outputs: kernels share it, and can say the same.
+`gradspec.system.containment` is sent it as a text, and runs it; `gradspec.system.hosting` is at the other end of its
+sockets. Neither ``sys.modules`` nor the command line names the judge, and nothing here imports a module of ours.
+Whatever this process says is a claim about outputs: kernels share it, and can say the same.
 
-The first packet configures it. It contains itself, imports the kernel, and from then on makes copies of itself that
-serve calls: each is sent a channel, memory for inputs, memory for outputs, and a pipe for the status that it ends with.
-Arrays are ``[offset, shape, strides, dtype]`` in the memory for inputs; what a call changes there shows at the other
-end.
+It imports the kernel, and from then on makes copies of itself that serve calls: each is sent a channel, memory for
+inputs, memory for outputs, and a pipe for the status that it ends with. Arrays are ``[offset, shape, strides, dtype]``
+in the memory for inputs; what a call changes there shows at the other end.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import json
 import marshal
 import mmap
 import os
-import select
 import signal
 import socket
 import struct
@@ -46,7 +44,7 @@ SWITCH = 1e-6
 YIELDS = 0.3
 """Of the lines of a kernel in Python, those after which another thread gets its turn."""
 LIBRARIES = ("torch", "jax", "gradspec")
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 # --- packets ----------------------------------------------------------------------------------------------------------
@@ -446,149 +444,21 @@ def _error(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "bases": bases, "text": text[:LONGEST_TEXT]}
 
 
-# --- containment ------------------------------------------------------------------------------------------------------
-
-_WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
-_REFER, _TRUNCATE, _WRITE_FILE = 1 << 13, 1 << 14, 1 << 1
-
-
-def contain(scratch: str, memory: int) -> Iterator[str]:
-    """Give up what a kernel has no need of, and say what that is. This process goes on as a child of itself where it
-    can have namespaces of its own: with the first process of that, all end that it started.
-    """
-    import resource
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if _unshare(libc, scratch):
-        yield "no network, its own processes, a scratch folder of its own"
-    limits = {"CORE": 0, "FSIZE": 1 << 32, "NOFILE": 4096, "CPU": 4 * 3600, "DATA": memory, "NPROC": 4096}
-    for name, most in limits.items():
-        number = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(number)[1]
-        if most or name == "CORE":
-            least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(number, (least, least))
-    is_root = os.getuid() == 0  # whose processes Linux does not count
-    told = ["memory"] * bool(memory) + ["processes"] * (not is_root) + ["open files", "file sizes", "processor time"]
-    yield f"limits ({', '.join(told)})"
-    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-        yield "no new privileges"
-    if words := _landlock(libc, {scratch: _WRITES, "/dev/shm": _WRITES, "/dev": _WRITE_FILE}):
-        yield words
-
-
-def _unshare(libc: Any, scratch: str) -> bool:
-    """Go on in new namespaces of users, processes, networks and mounts; False where that is not allowed."""
-    user, group = os.getuid(), os.getgid()
-    if sys.platform != "linux" or libc.unshare(0x10000000 | 0x20000000 | 0x40000000 | 0x20000) != 0:
-        return False
-    try:
-        for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            with open(f"/proc/self/{file}", "w") as written:
-                written.write(text)
-        private, quiet = 0x4000 | 0x40000, 0x2 | 0x4
-        libc.mount(b"none", b"/", None, ctypes.c_ulong(private), None)
-        libc.mount(b"tmpfs", scratch.encode(), b"tmpfs", ctypes.c_ulong(quiet), b"size=2g,mode=700")
-    finally:
-        _go_on_as_child(libc)
-    return True
-
-
-def _go_on_as_child(libc: Any) -> None:
-    """Go on in the second process of a namespace; the first, and this one, wait for its end and end in the same way."""
-    life = os.dup(CONTROL)
-    read, write = os.pipe()
-    first = os.fork()
-    if first:
-        os.close(write)
-        _wait_or_kill(life, first)
-        told = os.read(read, 4)
-        end_like(struct.unpack("i", told)[0] if len(told) == 4 else signal.SIGKILL)
-    os.close(read)
-    second = os.fork()
-    if not second:
-        os.close(write)
-        os.close(life)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        return
-    os.close(life)
-    os.close(CONTROL)
-    while True:
-        ended, status = os.wait()
-        if ended == second:
-            os.write(write, struct.pack("i", status))
-            os._exit(0)
-
-
-def _wait_or_kill(life: int, child: int) -> int:
-    """The status that a child ends with; it is killed when nobody is at the other end any longer."""
-    poll, ending = select.poll(), os.pidfd_open(child)
-    poll.register(life, 0)
-    poll.register(ending, select.POLLIN)
-    if all(descriptor != ending for descriptor, _ in poll.poll()):
-        os.kill(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1]
-
-
-def end_like(status: int) -> None:
-    """End as a process did that ended with a status of ``waitpid``."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if os.WIFSIGNALED(status):
-        if os.WTERMSIG(status) not in (signal.SIGKILL, signal.SIGSTOP):
-            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
-        os.kill(os.getpid(), os.WTERMSIG(status))
-        time.sleep(1)
-    os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 1)
-
-
-def _landlock(libc: Any, writable: Mapping[str, int]) -> str:
-    """Let files be written in some folders alone, and say so; nothing where Linux has no Landlock."""
-    version = libc.syscall(444, None, 0, 1) if sys.platform == "linux" else -1
-    if version < 1:
-        return ""
-    own = _WRITES | _REFER * (version > 1) | _TRUNCATE * (version > 2)
-    asked = struct.pack("QQQ", own, 3, 3)[: 24 if version > 5 else 16 if version > 3 else 8]
-    rules = libc.syscall(444, asked, len(asked), 0)
-    if rules < 0:
-        return ""
-    for folder, rights in writable.items():
-        if not os.path.isdir(folder):
-            continue
-        place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-        rights |= own & (_TRUNCATE | (_REFER if rights == _WRITES else 0))
-        libc.syscall(445, rules, 1, struct.pack("=Qi", rights, place), 0)
-        os.close(place)
-    ended = libc.syscall(446, rules, 0)
-    os.close(rules)
-    return "" if ended else "a file system that is read-only outside of the scratch folder"
-
-
 # --- the program ------------------------------------------------------------------------------------------------------
 
-CONTROL = -1
 
-
-def main() -> None:
-    global CONTROL
-    CONTROL = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    control = socket.socket(fileno=os.dup(CONTROL))
-    _, config = unpacked(control.recv(LONGEST))
-    contained = list(contain(config["scratch"], config["memory"]))
-    os.close(CONTROL)
+def main(control: socket.socket, contained: Sequence[str], name: str, wait_or_kill: Callable[[int, int], int]) -> None:
+    """Tell what the process is contained by, import the kernel, tell what it is, and serve."""
     control.send(packet(0, {"contained": contained}))
     try:
-        kernel = object_named(config["name"])
+        kernel = object_named(name)
         is_made = isinstance(kernel, type)
         kernel = kernel() if is_made else kernel
         control.send(packet(1, {"kind": _kind(kernel, is_made), "can_fork": can_fork(), **facts_of(kernel)}))
     except Exception as error:
         control.send(packet(1, {"failed": str(error), "type": type(error).__name__}))
         return
-    _answer_questions(kernel, control)
+    _answer_questions(kernel, control, wait_or_kill)
 
 
 def _kind(kernel: Any, is_made: bool) -> dict[str, Any]:
@@ -605,7 +475,7 @@ def can_fork() -> bool:
     return not any(os.path.exists(f) and os.readlink(f).startswith(("/dev/nvidia", "/dev/kfd")) for f in files)
 
 
-def _answer_questions(kernel: Any, control: socket.socket) -> None:
+def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callable[[int, int], int]) -> None:
     """Describe members that are asked for, and serve calls, in copies of this process if it can be copied."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -616,7 +486,7 @@ def _answer_questions(kernel: Any, control: socket.socket) -> None:
         if descriptors:
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _keep(kernel, control, *descriptors)
+                _keep(kernel, control, wait_or_kill, *descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
         elif not data:
@@ -631,7 +501,15 @@ def _has(kernel: Any, name: str) -> bool:
     return name in kernel if isinstance(kernel, Mapping) else hasattr(kernel, name)
 
 
-def _keep(kernel: Any, control: socket.socket, channel: int, inputs: int, outputs: int, status: int) -> None:
+def _keep(
+    kernel: Any,
+    control: socket.socket,
+    wait_or_kill: Callable[[int, int], int],
+    channel: int,
+    inputs: int,
+    outputs: int,
+    status: int,
+) -> None:
     """Serve in a child, tell what it ended with, and end it when nobody is there to be told."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     _pause_openmp()
@@ -641,7 +519,7 @@ def _keep(kernel: Any, control: socket.socket, channel: int, inputs: int, output
         _serve(kernel, control, channel, inputs, outputs, status)
     control.close()
     os.close(channel)
-    told = struct.pack("i", _wait_or_kill(status, child))
+    told = struct.pack("i", wait_or_kill(status, child))
     with suppress(BrokenPipeError):
         os.write(status, told)
     os._exit(0)
@@ -674,7 +552,3 @@ def _pause_openmp() -> None:
         pause = getattr(ctypes.CDLL(library), "omp_pause_resource_all", None)  # not before GCC 9
         if pause is not None:
             pause(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import json
 import marshal
 import mmap
 import os
@@ -34,7 +35,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from gradspec.system import host as program
+from gradspec.system import containment, host
 from gradspec.system.host import LONGEST, packet, unpacked
 from gradspec.system.processes import module_path
 
@@ -395,7 +396,7 @@ class KernelHost:
         scratch = _scratch_folder()
         unknown = {"GRADSPEC_NUM_THREADS"}  # which only a judge sets
         own = {k: v for k, v in os.environ.items() if k not in unknown} | module_path() | dict.fromkeys(CACHES, scratch)
-        with Path(program.__file__).open("rb") as source:
+        with Path(containment.__file__).open("rb") as source:
             command = [sys.executable, "-P", "-"]
             self._process = subprocess.Popen(
                 command, stdin=source, stdout=theirs.fileno(), env=own, start_new_session=True
@@ -403,7 +404,9 @@ class KernelHost:
         theirs.close()
         self._number, self._is_used = 0, False
         self._end = weakref.finalize(self, _end, os.getpid(), self._process, self._control)
-        self._control.send(packet(0, {"name": self.name, "scratch": scratch, "memory": self._memory}))
+        text = Path(host.__file__).read_text(encoding="utf-8")
+        config = {"name": self.name, "scratch": scratch, "memory": self._memory, "program": text}
+        self._control.send(json.dumps(config).encode())
 
     def close(self) -> None:
         self._drop_session()

@@ -31,7 +31,7 @@ from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.device import PoisonedError
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.targets import target_of
-from gradspec.system.host import end_like
+from gradspec.system.containment import end_like
 from gradspec.system.hosting import HostLostError
 from gradspec.system.processes import Lines, end_with_parent, private_output
 
