@@ -55,12 +55,12 @@ class Overrunning(Right):
 
 
 class Hanging(Right):
-    """Leaves its number in a file, if one is named."""
+    """Leaves a file, if one is named."""
 
     def max_pool(self, x, kernel_size, stride):
         if is_deadly(x):
             if mark := os.environ.get("GRADSPEC_TEST_MARK"):
-                Path(mark).write_text(str(os.getpid()))
+                Path(mark).touch()
             time.sleep(3600)
         return super().max_pool(x, kernel_size, stride)
 

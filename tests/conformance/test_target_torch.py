@@ -20,13 +20,13 @@ from gradspec.conformance.cases.target_stream import ReferenceStream
 from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import Selection
-from gradspec.conformance.model.device import enter
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, Array, Call, Problem, laid_out
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named
 from gradspec.conformance.targets.torch import modules
 from gradspec.conformance.targets.torch.functions import function, undocumented
 from gradspec.conformance.targets.torch.target import TorchWindows, in_channels_last
+from gradspec.system.host import enter
 from patience import PATIENCE
 
 torch = pytest.importorskip("torch")

@@ -24,11 +24,12 @@ from typing import Any, TypeAlias
 
 from gradspec.conformance.model.reference import Types
 from gradspec.conformance.targets.objects import object_named
-from gradspec.conformance.targets.reference.loading import library_of, read_inputs, tracer
+from gradspec.conformance.targets.reference.loading import read_inputs, tracer
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import DTYPES, TensorType
 from gradspec.spec.errors import FormatError, UnsupportedError
+from gradspec.system.host import library_of
 from gradspec.transforms.copy import inline
 
 FORMATS = ("kernelbench", "gpumode", "backendbench", "own")

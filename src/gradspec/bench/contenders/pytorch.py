@@ -12,12 +12,12 @@ from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_prob
 from gradspec.bench.data import Array, data, labels
 from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
 from gradspec.bench.networks import run
-from gradspec.conformance.model.device import enter, leave
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.program import function_of, routine
 from gradspec.conformance.targets.torch.functions import quickest
 from gradspec.conformance.targets.torch.program import mode_lines
 from gradspec.conformance.targets.torch.target import in_channels_last
+from gradspec.system.host import enter, leave
 
 Functions = dict[str, Callable[..., Any]]
 

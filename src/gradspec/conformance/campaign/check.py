@@ -197,7 +197,7 @@ class Campaign:
                 self._find_domain(planner, planner.domain)
                 plan.is_ready()
                 wait(others, return_when=FIRST_COMPLETED)
-                self._begin(versions, planner.describe_device())
+                self._begin(versions, planner.describe_device(), planner.containment)
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 parts = (executor or here, here, plan, self.ledger, self._time_left)
                 self._drive(Drive(self.settings, *parts, tasks_at_once, each, lambda: self._judging_on(here)))
@@ -235,7 +235,7 @@ class Campaign:
                 self._allow_what_is_in_force(planner, judge)
                 self._find_domain(planner, judge.domain)
                 plan.is_ready()
-                self._begin(versions, judge.describe_device())
+                self._begin(versions, judge.describe_device(), judge.containment)
                 self._judge_all(judge, plan)
                 self._take_coverage(planner)
             except KeyboardInterrupt:
@@ -301,7 +301,8 @@ class Campaign:
         if judge is not None and new:
             judge.allowing(new)
 
-    def _begin(self, versions: dict[str, str], device: str) -> None:
+    def _begin(self, versions: dict[str, str], device: str, containment: str) -> None:
+        self.report.containment = containment
         self.report.machine += f"; {device}" if device else ""
         self.report.version = ", ".join(f"{name} {version}" for name, version in versions.items())
         self._tell("judging", 0.0)

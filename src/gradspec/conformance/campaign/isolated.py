@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -84,6 +83,8 @@ class Isolated(KeptProcess):
         super().__init__(begin, max(STARTING, settings.timeout))
         self.domain = ""
         """Of the target, when it has started."""
+        self.containment = ""
+        """What its kernels are contained by, likewise."""
         self._versions = dict[str, str]()
         self._batches, self._hangs, self._found, self._goes_on = 0, 0, "", goes_on or target is None
 
@@ -299,7 +300,7 @@ class Isolated(KeptProcess):
     def _start(self) -> dict[str, Any]:
         self._batches = 0
         greeting = super()._start()
-        self.domain, self._versions = greeting["domain"], greeting["versions"]
+        self.domain, self._versions, self.containment = (greeting[k] for k in ("domain", "versions", "containment"))
         return greeting
 
     def _lost(self) -> None:
@@ -314,7 +315,9 @@ def _worker(settings: CampaignSettings, number: int) -> Child:
     found = environment(settings.threads) | module_path(settings.path)
     found |= device_named(settings.device).environment(number)
     name = "worker" if settings.device == "cpu" else "template"
-    return module_child(__name__.replace("isolated", name), [json.dumps(encode(settings))], found)
+    child = module_child(__name__.replace("isolated", name), [], found)
+    child.send(encode(settings), STARTING)
+    return child
 
 
 def rule_of(loss: ProcessLostError) -> str:

@@ -69,6 +69,10 @@ class InProcess:
     def domain(self) -> str:
         return str(self.target.domain)
 
+    @property
+    def containment(self) -> str:
+        return self.target.containment()
+
     def describe_device(self) -> str:
         """``NVIDIA H200, driver 570.86, CUDA 12.8, cuDNN 91002, TF32 convolutions``; nothing of the CPU."""
         facts = self.target.device.facts(self.target.library)

@@ -7,15 +7,12 @@ GPUs when it is imported, no copy could use it, and this is a `worker`.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from gradspec.conformance.campaign.isolated import DeviceLostError, Isolated
 from gradspec.conformance.campaign.worker import Answering, TargetWorker, judged_messages, serve
 from gradspec.conformance.model.case import CampaignSettings
-from gradspec.conformance.model.codec import decode
 from gradspec.conformance.model.target import Target
 from gradspec.system.forking import CAN_FORK
 from gradspec.system.processes import ProcessLostError, describe
@@ -48,4 +45,4 @@ def template_or_worker(target: Target, settings: CampaignSettings) -> Answering:
 
 
 if __name__ == "__main__":
-    serve(decode(CampaignSettings, json.loads(sys.argv[1]), "settings"), template_or_worker)
+    serve(template_or_worker)

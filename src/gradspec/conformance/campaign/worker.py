@@ -1,8 +1,9 @@
-"""The process of a target under judgement: ``python -m gradspec.conformance.campaign.worker SETTINGS``.
+"""The process of a target under judgement: ``python -m gradspec.conformance.campaign.worker``.
 
-It reads one JSON request per line and answers with JSON lines:
+It reads its settings, which a command line would show to everybody, then one JSON request per line, and answers with
+JSON lines:
 
-    (greeting)                                  {"versions": {name: version}, "domain"}
+    (greeting)                                  {"versions": {name: version}, "domain", "containment"}
     {"do": "judge", "cases", "seconds",         {"judged": Judged} for each, as soon as it is, and null when time is up
      "together"}
     {"do": name of a method of InProcess,       {"result": what it returns}
@@ -30,6 +31,8 @@ from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.device import PoisonedError
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.targets import target_of
+from gradspec.system.containment import end_like
+from gradspec.system.hosting import HostLostError
 from gradspec.system.processes import Lines, end_with_parent, private_output
 
 IDLE = 120.0
@@ -37,7 +40,7 @@ IDLE = 120.0
 
 
 def greeting(target: Target) -> dict[str, Any]:
-    return {"versions": target.versions(), "domain": str(target.domain)}
+    return {"versions": target.versions(), "domain": str(target.domain), "containment": target.containment()}
 
 
 class TargetWorker:
@@ -81,10 +84,11 @@ class Answering(Protocol):
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]: ...
 
 
-def serve(settings: CampaignSettings, worker_of: Callable[[Target, CampaignSettings], Answering]) -> None:
-    """Answer what is asked on standard input, until it ends."""
+def serve(worker_of: Callable[[Target, CampaignSettings], Answering]) -> None:
+    """Answer what is asked on standard input after the settings, until it ends."""
     end_with_parent()
-    channel = private_output()
+    channel, requests = private_output(), Lines(sys.stdin.fileno())
+    settings = decode(CampaignSettings, json.loads(requests.next(IDLE) or "{}"), "settings")
 
     def say(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=channel, flush=True)
@@ -98,14 +102,17 @@ def serve(settings: CampaignSettings, worker_of: Callable[[Target, CampaignSetti
     except Exception as error:
         say({"failed": str(error) or type(error).__name__})
         return
-    requests = Lines(sys.stdin.fileno())
+    except HostLostError as loss:
+        end_like(loss.status)
     try:
         while (line := requests.next(IDLE)) is not None:
             for answer in worker.answers(json.loads(line)):
                 say(answer)
     except EOFError:
         return
+    except HostLostError as loss:
+        end_like(loss.status)
 
 
 if __name__ == "__main__":
-    serve(decode(CampaignSettings, json.loads(sys.argv[1]), "settings"), TargetWorker)
+    serve(TargetWorker)

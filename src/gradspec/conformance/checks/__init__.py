@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.checks import guards, repeat, state
 from gradspec.conformance.checks.repeat import describe_error
-from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, Judge
+from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, Judge, judge_conduct
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.device import ExhaustedError
 from gradspec.conformance.model.problem import Call
 from gradspec.conformance.model.target import Answer, ExpectedError, Target
 from gradspec.conformance.model.verdict import Verdict
+from gradspec.system.hosting import ChannelError, LeftBehindError
 
 COSTLY = frozenset({"large", "long_sum"})
 """Features of cases that take long enough for one run."""
@@ -80,6 +81,8 @@ def _look(look: Callable[[Target, Call], list[Verdict]], target: Target, call: C
         return look(target, call)
     except ExhaustedError:
         return []
+    except (ChannelError, LeftBehindError) as why:
+        return [judge_conduct(why, call.variant)]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from gradspec.conformance.model.device import MARGIN, Bytes, copy_into
 from gradspec.conformance.model.problem import Array
+from gradspec.system.hosting import GuardedMap
 
 
 def beside(array: Array) -> Array:
@@ -42,7 +43,9 @@ def fenced_bytes(size: int, at_end: bool, fill: int, readable: bool = False) -> 
     """Memory between two forbidden pages; where pages cannot be protected, memory like any other."""
     page = mmap.PAGESIZE
     room = max(1, -(-size // page)) * page
-    memory = np.frombuffer(mmap.mmap(-1, room + 2 * page), np.uint8)
+    mapped = GuardedMap(-1, room + 2 * page)
+    mapped.is_readable = readable
+    memory = np.frombuffer(mapped, np.uint8)
     memory[page : page + room] = fill
     for fence in (memory[:page], memory[page + room :]) if os.name == "posix" else ():
         ctypes.CDLL(None).mprotect(

@@ -15,11 +15,12 @@ from gradspec.conformance.judge.reduced import judge_reduced
 from gradspec.conformance.judge.verdicts import Snapshot, differing, same_bits
 from gradspec.conformance.model.device import ExhaustedError, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results, Shape
-from gradspec.conformance.model.target import NotOfferedError, Target
+from gradspec.conformance.model.target import Answer, HeldResults, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.oracle.meaning import Bools
 from gradspec.spec.errors import ShapeError, UnsupportedError
+from gradspec.system.hosting import ChannelError, LeftBehindError
 
 SCRIBBLE = 7
 """What a caller writes into a result."""
@@ -40,7 +41,7 @@ class Outcome:
         before = Snapshot(call)
         try:
             return Outcome({name: np.array(array) for name, array in target.run(call).items()})
-        except ExhaustedError:
+        except (ExhaustedError, ChannelError, LeftBehindError):
             raise
         except Exception as error:  # whatever the target raises is its own doing
             return Outcome({}, describe_error(error))
@@ -48,12 +49,11 @@ class Outcome:
             before.restore()
 
     @staticmethod
-    def bare(target: Target, call: Call) -> Outcome:
-        """What a run gave, beside others in other threads. Filters of warnings belong to all of them."""
-        try:
-            return Outcome({name: np.array(array) for name, array in target.run(call).items()})
-        except Exception as error:  # whatever the target raises is its own doing
-            return Outcome({}, "" if isinstance(error, Warning | ExhaustedError) else describe_error(error))
+    def of_answer(answer: Answer) -> Outcome:
+        """What a call gave beside others in other threads. Filters of warnings belong to all of them."""
+        if isinstance(answer, Exception):
+            return Outcome({}, "" if isinstance(answer, Warning | ExhaustedError) else describe_error(answer))
+        return Outcome({name: np.array(array) for name, array in answer.items()})
 
     def is_like(self, other: Outcome) -> bool:
         """Whether nothing differs, as far as there are results."""
@@ -65,7 +65,7 @@ class Outcome:
         """What a run leaves in given arrays."""
         try:
             target.run_into(call, outs)
-        except (NotOfferedError, OverrunError, ExhaustedError):
+        except (NotOfferedError, OverrunError, ExhaustedError, ChannelError, LeftBehindError):
             raise
         except Exception as error:  # whatever the target raises is its own doing
             return Outcome({}, describe_error(error))
@@ -164,32 +164,28 @@ def repeatability(target: Target, call: Call) -> list[Verdict]:
     )
 
 
-def _run_and_keep(target: Target, call: Call) -> tuple[dict[str, Array], Outcome] | None:
+def _run_and_keep(target: Target, call: Call) -> tuple[HeldResults, Outcome] | None:
     """The results as the target handed them out, and copies; None where it gives none: others say so."""
     try:
-        held = target.run(call)
+        held = target.hold(call)
     except Exception:  # judged where results are
         return None
-    return {name: np.asarray(array) for name, array in held.items()}, Outcome(
-        {name: np.array(array) for name, array in held.items()}
-    )
+    return held, Outcome({name: np.array(array) for name, array in held.now().items()})
 
 
-def _find_overwritten(call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
+def _find_overwritten(call: Call, held: HeldResults, first: Outcome) -> list[Verdict]:
     """Results of the first run that later calls have changed."""
     return [
         Verdict("defect", "guard", name, call.variant, detail=OVERWRITTEN, setting="held")
-        for name, array in held.items()
+        for name, array in held.now().items()
         if differing(array, first.results[name]).any()
     ]
 
 
-def _write_into_results(target: Target, call: Call, held: dict[str, Array], first: Outcome) -> list[Verdict]:
+def _write_into_results(target: Target, call: Call, held: HeldResults, first: Outcome) -> list[Verdict]:
     """Whether the caller may write into a result: it must not be what the target gives, or reads, next time."""
     before = Snapshot(call)
-    for array in held.values():
-        if array.flags.writeable:
-            array.fill(SCRIBBLE)
+    held.fill(SCRIBBLE)
     before.restore()  # a result may lie in its inputs
     when = "after the caller wrote into its first result"
     return list(differences(target, call, first, Outcome.of(target, call), "guard", when, "scribbled"))

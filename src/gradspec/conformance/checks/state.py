@@ -5,16 +5,12 @@ A result is held against what the call means by itself, so a kernel that adds in
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from math import prod
-from random import Random, random
-from time import monotonic, sleep
-from types import FrameType
+from random import Random
 from typing import TypeAlias
 from zlib import crc32
 
@@ -23,7 +19,7 @@ from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.parts import Parts, Refit
 from gradspec.conformance.model.problem import Call
-from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.target import CALLERS, Answer, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.spec.errors import ShapeError
 
@@ -34,15 +30,6 @@ OTHERS = 2
 """Neighbours of one call that differ in numbers, dtype, layout or way of calling."""
 SELDOM = {"groups": 0.2}
 """Few calls have other groups, so they are tried first where there are some."""
-CALLERS = 4
-"""Threads that call at once."""
-OVERLAP = 0.006
-"""Seconds for which they do, on each call: a race that is there shows in some of them."""
-LEAST_ROUNDS, MOST_ROUNDS = 2, 400
-SWITCH = 1e-6
-"""Seconds between two turns of Python's threads: a thread is stopped in the midst of most calls."""
-YIELDS = 0.3
-"""Of the lines of a kernel in Python, those after which another thread gets its turn."""
 TOGETHER = f"in {CALLERS} threads at once"
 LARGER, SMALL = 16, 1 << 12
 """How many times the samples threads are given where there are few cells: one call lasts until the next begins."""
@@ -50,7 +37,6 @@ LARGER, SMALL = 16, 1 << 12
 
 Around: TypeAlias = tuple[str, Call, Outcome]
 """A difference, the neighbour that has it, and what that gave."""
-TraceFunction: TypeAlias = Callable[[FrameType, str, object], "TraceFunction | None"]
 
 # --- neighbouring calls -----------------------------------------------------------------------------------------------
 
@@ -185,37 +171,9 @@ def _larger(target: Target, call: Call) -> Call:
 
 def _race(target: Target, calls: Sequence[tuple[Call, Outcome]], yields: bool) -> list[tuple[Call, Outcome, Outcome]]:
     """Results that were other ones than those of a call alone. Threads yield after lines of Python, or do not."""
-    found: list[tuple[Call, Outcome, Outcome]] = []
-    gate, deadline = threading.Barrier(CALLERS), monotonic() + OVERLAP
 
-    def work(place: int) -> None:
-        call, alone = calls[place % len(calls)]
-        gate.wait()
-        sys.settrace(_yielding if yields else None)
-        for turn in range(MOST_ROUNDS):
-            if found or (turn >= LEAST_ROUNDS and monotonic() > deadline):
-                return
-            outcome = Outcome.bare(target, call)
-            if not outcome.is_like(alone):
-                found.append((call, alone, outcome))
+    def is_like(index: int, answer: Answer) -> bool:
+        return Outcome.of_answer(answer).is_like(calls[index][1])
 
-    interval = sys.getswitchinterval()
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(CALLERS if len(calls) > 1 else 0)]
-    try:
-        sys.setswitchinterval(SWITCH)
-        for thread in threads:
-            thread.start()
-    finally:
-        for thread in threads:
-            thread.join()
-        sys.setswitchinterval(interval)
-    return found
-
-
-def _yielding(frame: FrameType, event: str, _: object) -> TraceFunction | None:
-    """Lets another thread have its turn after some lines of the target's own, so that lines of two calls alternate."""
-    if event == "call" and frame.f_globals.get("__name__", "").partition(".")[0] in ("gradspec", "numpy", "threading"):
-        return None
-    if random() < YIELDS:
-        sleep(SWITCH)
-    return _yielding
+    found = target.race([call for call, _ in calls], is_like, yields)
+    return [(*calls[index], Outcome.of_answer(answer)) for index, answer in found]

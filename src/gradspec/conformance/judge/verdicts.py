@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import prod
@@ -31,6 +31,7 @@ from gradspec.conformance.oracle.expected import EnclosedMeaning, expected
 from gradspec.conformance.oracle.meaning import Bools, Selected
 from gradspec.domains.formats import format_named
 from gradspec.spec.errors import UnsupportedError
+from gradspec.system.hosting import ChannelError, LeftBehindError
 
 
 class Snapshot:
@@ -109,12 +110,14 @@ class Judge:
         try:
             results = self._results(call)
         except NotOfferedError as why:
-            return [Verdict("not_offered", variant=variant, detail=str(why))]
+            return [self._declined(call, why)]
         except ExhaustedError as why:
             return [Verdict("undecided", variant=variant, detail=f"no room on the device: {why}")]
         except OverrunError as why:
             beside = f"the call wrote beside {'the array it was given' if str(why) else 'an array that it allocated'}"
             return [Verdict("defect", "guard", str(why), variant, detail=beside)]
+        except (ChannelError, LeftBehindError) as why:
+            return [judge_conduct(why, variant)]
         except InputChangedError as why:
             return [_report_changed(argument_label(str(why), call), variant)]
         except Exception as error:  # whatever the target raises is its own doing
@@ -131,6 +134,16 @@ class Judge:
             nothing = f"it gives none of {', '.join(self.meanings)}"
             return [Verdict("not_offered", variant=variant, detail=nothing)]
         return [self._verdict(call, name, results) for name in given]
+
+    def _declined(self, call: Call, why: NotOfferedError) -> Verdict:
+        """What a user's kernel declines is not offered, unless it takes other numbers of the same shapes."""
+        cause = why.__cause__
+        if isinstance(cause, NotImplementedError) and self.target.is_own and not self.target.may_decline(call):
+            self.snapshot.restore()
+            if _takes_other_numbers(self.target, call):
+                got, otherwise = f"{type(cause).__name__}: {cause}", "results, as on other numbers of the same shapes"
+                return Verdict("defect", "declined_numbers", variant=call.variant, got=got, expected=otherwise)
+        return Verdict("not_offered", variant=call.variant, detail=str(why))
 
     def _results(self, call: Call) -> Results:
         answer = self.answers.get(call.variant)
@@ -150,6 +163,33 @@ class Judge:
         verdict = result.malformed(self.meanings[name]) or result.judged(self.meanings[name])
         known.append((got.copy(), verdict))
         return verdict
+
+
+def _takes_other_numbers(target: Target, call: Call) -> bool:
+    """Whether a call gives results on zeros, ones or numbers of both signs; integers, which may be places, stay."""
+
+    def with_cells(cells: Callable[[int], Array]) -> Call:
+        def changed(array: Array) -> Array:
+            return (
+                array if array.dtype.kind in "iub" else np.asarray(cells(array.size), array.dtype).reshape(array.shape)
+            )
+
+        return call.mapped(changed).in_layout()
+
+    for cells in (np.zeros, np.ones, lambda size: np.arange(size) % 7 / 4 - 0.5):
+        try:
+            target.run(with_cells(cells))
+        except Exception:  # which says nothing of these numbers
+            continue
+        return True
+    return False
+
+
+def judge_conduct(why: ChannelError | LeftBehindError, variant: str) -> Verdict:
+    """What a call did to the process that it is made in."""
+    return Verdict(
+        "defect", "channel" if isinstance(why, ChannelError) else "left_behind", variant=variant, got=str(why)
+    )
 
 
 def _report_changed(name: str, variant: str) -> Verdict:

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from gradspec.conformance.model.problem import DTYPES, Array, Results
+from gradspec.conformance.model.problem import Array, Results
+from gradspec.system.host import enter, leave
 
 Bytes: TypeAlias = NDArray[np.uint8]
 MARGIN = 256
@@ -308,36 +309,3 @@ class Device:
 
 
 HOST = Device()
-
-
-# --- arrays of libraries on the host ----------------------------------------------------------------------------------
-
-
-def enter(library: str, given: Array) -> Foreign:
-    """An array of NumPy as one of the library, of the same memory where that can be."""
-    if library == "torch":
-        import torch
-
-        is_bfloat16 = given.dtype == DTYPES["bf16"]
-        return torch.from_numpy(given.view(np.int16)).view(torch.bfloat16) if is_bfloat16 else torch.from_numpy(given)
-    if library == "jax":
-        import jax.numpy as jnp
-
-        return jnp.asarray(given)
-    return given
-
-
-def leave(given: Foreign) -> Array:
-    """What a kernel returned, as an array of NumPy."""
-    if hasattr(given, "get") and hasattr(given, "device") and not hasattr(given, "detach"):  # CuPy's
-        return np.asarray(given.get())
-    if not hasattr(given, "detach"):
-        return np.asarray(given)
-    found = given.detach().cpu()
-    if found._is_zerotensor():  # zeros that autograd has not made yet
-        found = found.new_zeros(found.shape)
-    if str(found.dtype) == "torch.bfloat16":
-        import torch
-
-        return np.asarray(found.view(torch.int16).numpy().view(DTYPES["bf16"]))
-    return np.asarray(found.numpy())

@@ -37,9 +37,10 @@ WORDS: dict[str, Sequence[Any]] = {
     "layouts": LAYOUTS,
     "ties": ("first", "all", "split"),
     "padding_mode": ("zeros", "ignore"),
+    "numbers": ("finite", "some"),
 }
 NAMES = (*LEAST, *COUNTS, *FLAGS, *WORDS)
-NOT_OF_SHAPES = ("dtypes", "ranks", "layouts")
+NOT_OF_SHAPES = ("dtypes", "ranks", "layouts", "numbers")
 """Names that no problem is drawn by."""
 FRAMES, SMALLEST = 64, 24
 """The most combinations of attributes that windows are drawn in, and how many of many sizes are."""

@@ -100,6 +100,8 @@ class Run:
     allowed: tuple[str, ...] = ()
     domain: str = ""
     """What cases were drawn from, where that is not everything, in the words of `KernelDomain.read`."""
+    containment: str = ""
+    """What kernels of one's own were contained by; nothing of a library that is trusted."""
     interrupted: bool = False
     errors: list[str] = field(default_factory=list)
     """Why cases could not be judged, through a mistake of the judge or of the machines, not of the target."""

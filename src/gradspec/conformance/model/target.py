@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from importlib.metadata import version
 from typing import Any, Self, TypeAlias
+
+import numpy as np
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.case import Selection
@@ -15,6 +17,7 @@ from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
 from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
 from gradspec.conformance.model.reference import Reference
+from gradspec.system.host import raced
 
 
 class NotOfferedError(Exception):
@@ -23,6 +26,12 @@ class NotOfferedError(Exception):
 
 Answer: TypeAlias = Results | Exception
 """What a call gives, or what it raises."""
+IsLike: TypeAlias = Callable[[int, Answer], bool]
+"""Whether what the call of an index gave is what it gives alone."""
+CALLERS = 4
+"""Threads that call at once."""
+OVERLAP = 0.006
+"""Seconds for which they do, on each call: a race that is there shows in some of them."""
 
 
 def first_reason(reasons: Callable[[Problem, str], Iterator[str]]) -> Callable[[Problem, str], str | None]:
@@ -46,6 +55,23 @@ class ExpectedError:
     """The reproducer: the call as a program."""
     documented: str
     """What the documentation says, in our words, and where."""
+
+
+class HeldResults:
+    """Results of a call in the memory that the target put them in."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = {name: np.asarray(array) for name, array in results.items()}
+
+    def now(self) -> Results:
+        """As they are now."""
+        return self._results
+
+    def fill(self, value: int) -> None:
+        """Write a number into all of them, as their owner may."""
+        for array in self._results.values():
+            if array.flags.writeable:
+                array.fill(value)
 
 
 class Target(ABC):
@@ -109,6 +135,19 @@ class Target(ABC):
     def versions(self) -> dict[str, str]:
         """Of everything that takes part."""
         return {package: version(package) for package in self.packages}
+
+    def may_decline(self, call: Call) -> bool:
+        """Whether a call may be declined for its numbers, though others of the same shapes are taken.
+
+        Kernels of users must declare that: ``numbers="finite"`` of NaNs and infinities, ``numbers="some"`` of all.
+        """
+        declared = self.domain.get("numbers") or ()
+        special = (array for array in call.arrays().values() if array.dtype.kind not in "iub")
+        return "some" in declared or ("finite" in declared and not all(np.isfinite(array).all() for array in special))
+
+    def containment(self) -> str:
+        """What the kernels are contained by, for reports; nothing of a library that is trusted."""
+        return ""
 
     def may_race(self, call: Call) -> bool:
         """Whether a call may be made from several threads at once."""
@@ -187,6 +226,24 @@ class Target(ABC):
         ``NotOfferedError`` where the target takes no such arrays.
         """
         raise NotOfferedError(f"{self.name} writes into no given arrays")
+
+    def hold(self, call: Call) -> HeldResults:
+        """The results of a call as the target handed them out, to be looked at after later calls."""
+        return HeldResults(self.run(call))
+
+    def race(self, calls: Sequence[Call], is_like: IsLike, yields: bool) -> list[tuple[int, Answer]]:
+        """Of calls from several threads at once the first that gives something else than alone, by its index.
+
+        Threads yield after lines of Python, or do not.
+        """
+
+        def outcome(call: Call) -> Answer:
+            try:
+                return self.run(call)
+            except Exception as error:  # whatever the target raises is its own doing
+                return error
+
+        return raced([partial(outcome, call) for call in calls], is_like, CALLERS, OVERLAP, yields)
 
     def set_threads(self, count: int) -> bool:
         """Compute with so many threads from now on; False where the target cannot be told."""

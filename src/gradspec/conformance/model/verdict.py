@@ -184,6 +184,10 @@ RULES: dict[str, str] = {
     "concurrent": "Calls from several threads at once give what each gives alone (How operators are called).",
     "guard": "A kernel writes inside the array it was given, and nowhere else (How operators are called).",
     "input_changed": "A call leaves its inputs as they were (How operators are called).",
+    "channel": "A kernel returns its results, and says nothing else to the judge (How operators are called).",
+    "declined_numbers": "A kernel that takes a shape takes all numbers of it, unless it declares that it does not (How "
+    "operators are called).",
+    "left_behind": "What a call starts ends with it (How operators are called).",
     "index_range": "An index names a cell of its plane, or is −1 where no window cell is real (Max pooling, Indices).",
     "promised_error": "What the documentation says is an error raises that error (How operators are called).",
     "adjoint": "The VJP is the transpose of the JVP, whatever choice they make: ⟨ȳ, Jv⟩ = ⟨Jᵀȳ, v⟩ (Max pooling, "

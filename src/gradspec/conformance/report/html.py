@@ -207,6 +207,7 @@ def _facts(run: Run) -> dict[str, str]:
         "time": f"{run.seconds:,.1f} s",
         "allowed": ", ".join(run.allowed),
         "domain": describe_domain(run),
+        "contained by": run.containment,
     }
 
 

@@ -51,7 +51,7 @@ def show_start(run: Run, console: Console) -> None:
     named = run.version.startswith(f"{run.target} ")
     target = run.version if named else f"{run.target} ({run.version})"
     facts = {"target": target, "machine": run.machine, "seed": str(run.seed), "allowed": ", ".join(run.allowed)}
-    page.fields({**facts, "domain": describe_domain(run)}.items())
+    page.fields({**facts, "domain": describe_domain(run), "contained by": run.containment}.items())
 
 
 def _probe_rows(page: TerminalPage, run: Run) -> Rows:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, structural
 from gradspec.conformance.checks.repeat import halves
-from gradspec.conformance.checks.state import CALLERS, describe_setting
+from gradspec.conformance.checks.state import describe_setting
 from gradspec.conformance.model.problem import Call
-from gradspec.conformance.model.target import Target
+from gradspec.conformance.model.target import CALLERS, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.targets.program import assignments, literal
 

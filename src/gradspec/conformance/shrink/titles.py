@@ -16,7 +16,18 @@ from gradspec.conformance.shrink.search import conventions
 
 SEVERITIES = ("memory", "wrong results", "precision", "conventions")
 """From worst to least."""
-MEMORY = ("crash", "poisoned", "guard", "hang", "input_changed", "index_range", "state", "concurrent")
+MEMORY = (
+    "channel",
+    "left_behind",
+    "crash",
+    "poisoned",
+    "guard",
+    "hang",
+    "input_changed",
+    "index_range",
+    "state",
+    "concurrent",
+)
 REPEATED = ("not_repeatable", "threads")
 NEAR = 0.02
 """A sum that is wrong by less than this part of it has all its terms."""
@@ -81,6 +92,9 @@ CALLS = {
     "state": "the result depends on earlier calls",
     "concurrent": "calls from several threads disturb each other",
     "index_range": "an index names no cell",
+    "channel": "it wrote to the channel of the judge",
+    "declined_numbers": "it declines by the numbers of its input",
+    "left_behind": "it leaves processes behind",
 }
 MEMORY_DETAILS = {
     "wrote beside": "it writes outside the array it was given",

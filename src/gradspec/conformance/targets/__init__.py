@@ -7,6 +7,7 @@ from importlib import import_module
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.target import Target
 from gradspec.interop.extras import require
+from gradspec.system.hosting import CAN_HOST
 
 TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "native": ("native.target:NativeTarget", ()),
@@ -23,25 +24,26 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def target_of(settings: CampaignSettings) -> Target:
     """The target that a campaign is about, with what is declared of it."""
-    asked = settings.reference
+    asked, is_hosted = settings.reference, CAN_HOST and settings.device == "cpu"
     if asked is None:
-        target = target_named(settings.target)
+        target = target_named(settings.target, is_hosted)
     else:
         kernel = import_module(f"{__name__}.reference.kernel")
-        target = kernel.loaded_kernel(settings.target, asked.spec, asked.inputs, asked.params, asked.array)
-    own = {"algorithm": settings.algorithm, "array": None if asked else settings.array}
+        own = (asked.spec, asked.inputs, asked.params, asked.array)
+        target = kernel.loaded_kernel(settings.target, *own, is_hosted)
+    declared = {"algorithm": settings.algorithm, "array": None if asked else settings.array}
     device = import_module(f"{__name__}.devices").device_named(settings.device)
-    return target.declaring(**own).within(settings.selection.domain).on(device)
+    return target.declaring(**declared).within(settings.selection.domain).on(device)
 
 
-def target_named(name: str) -> Target:
-    """The target of this name, or of ``module:object``.
+def target_named(name: str, is_hosted: bool = False) -> Target:
+    """The target of this name, or of ``module:object``, which may be called in a process of its own.
 
     >>> target_named("native").name
     'native'
     """
     if name not in TARGETS:
-        return import_module(f"{__name__}.user.target").loaded(name)  # type: ignore[no-any-return]
+        return import_module(f"{__name__}.user.target").loaded(name, is_hosted)  # type: ignore[no-any-return]
     where, needs = TARGETS[name]
     for package in needs:
         require(package, f"gradspec check {name}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from gradspec.conformance.model.device import OverrunError
+from gradspec.conformance.model.device import Memory, OverrunError
 from gradspec.conformance.model.problem import Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.graph.lru import LRUCache
@@ -37,6 +37,10 @@ class ArrayTarget(Target):
         """What calls are made in."""
         return nullcontext()
 
+    def memory(self) -> Memory:
+        """Where arrays are put for its kernels."""
+        return self.device.memory(self.library)
+
     def run(self, call: Call) -> Results:
         (answer,) = self.run_all([call])
         if isinstance(answer, Exception):
@@ -54,7 +58,7 @@ class ArrayTarget(Target):
 
     def written(self, call: Call, outs: Results, write: Callable[[Call, Any], object]) -> None:
         """Have a call write into given arrays: ``write`` is given them, or the only one, where kernels find them."""
-        memory, staged = self.device.memory(self.library), self.staged(call)
+        memory, staged = self.memory(), self.staged(call)
         with self.settings(), self.device.told():
             cargo = memory.put([staged.arrays(), outs], self.device.fill)
             parts = tuple(cargo.calls[1][name] for name in call.problem.results(call.mode) if name in outs)
@@ -74,7 +78,7 @@ class ArrayTarget(Target):
 
     def _answers(self, calls: Sequence[Call]) -> list[Answer]:
         staged = [_or_refused(self.staged, call) for call in calls]
-        memory, sent = self.device.memory(self.library), [call for call in staged if isinstance(call, Call)]
+        memory, sent = self.memory(), [call for call in staged if isinstance(call, Call)]
         cargo = memory.put([call.arrays() for call in sent], self.device.fill)
         watching = memory.watched(self.device.fill) if self.is_own else nullcontext()
         with watching as watch:

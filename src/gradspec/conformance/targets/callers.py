@@ -12,6 +12,7 @@ import numpy as np
 from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.problem import FLOATS, Call, Problem
 from gradspec.conformance.targets.program import assignments, imports, scope_of
+from gradspec.system.hosting import HostedFunction
 
 ENTERED = {
     "numpy": "{}",
@@ -30,6 +31,11 @@ IMPORTS = {
     "cupy": ("import cupy",),
 }
 
+HOSTED_MODULES = {
+    "torch": [("torch", "torch")],
+    "jax": [("jax", "jax"), ("jnp", "jax.numpy")],
+}
+"""What the lines name, by the modules that it is."""
 BARE = ("numpy", "cupy")
 """Libraries without derivatives: a kernel brings its own."""
 _GRADIENTS = [
@@ -137,11 +143,13 @@ class Caller:
             return "kernel" if self.mode == "value" else self.mode
         return f"kernel_{self.mode}"
 
-    def function(self, kernel: Callable[..., Any], modules: dict[str, Any]) -> Callable[..., Any]:
+    def function(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself."""
         if not self.lines:
             return kernel
-        found: Callable[..., Any] = scope_of(self.lines, {**modules, "kernel": kernel})[self.name]
+        if isinstance(kernel, HostedFunction):
+            return kernel.within(lines=self.lines, name=self.name, modules=HOSTED_MODULES[self.array])
+        found: Callable[..., Any] = scope_of(self.lines, {**modules_of(self.array), "kernel": kernel})[self.name]
         return found
 
 

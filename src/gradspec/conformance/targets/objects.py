@@ -6,23 +6,30 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import PurePath
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
 
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.model.case import known_blocks
-from gradspec.conformance.model.problem import LAYOUTS
+from gradspec.conformance.model.device import HostMemory, Memory
+from gradspec.conformance.model.problem import LAYOUTS, Call, Results
+from gradspec.conformance.model.target import CALLERS, OVERLAP, Answer, HeldResults, IsLike
 from gradspec.conformance.targets.arrays import ArrayTarget
 from gradspec.conformance.targets.callers import ARRAYS, BARE
+from gradspec.system import host
+from gradspec.system.hosting import KernelHost
 
 
 def object_named(name: str) -> Any:
     """What ``module:object`` names, or ``module`` alone; the current folder is searched first."""
+    return host.object_named(checked_name(name))
+
+
+def checked_name(name: str) -> str:
+    """The same name, if it is ``module:object`` or ``module``."""
     module, separator, path = name.partition(":")
     if not module or (separator and not path):
         raise ValueError(f"{name!r} is not a target; name one that gradspec knows, or give module:object")
@@ -31,23 +38,8 @@ def object_named(name: str) -> Any:
         if parts[0] == os.pardir:
             folder, parts = "run the check in its folder, and ", parts[-1:]
         raise ValueError(f"{name!r} names a file; {folder}leave out .py: {'.'.join(parts)}{separator}{path}")
-    found: Any = _imported(module)
-    for part in path.split(".") if path else ():
-        if not hasattr(found, part):
-            raise ValueError(f"{name!r}: {_described(found)} has no {part!r}; it has {_public(found)}")
-        found = getattr(found, part)
-    return found
-
-
-def _imported(module: str) -> ModuleType:
     _search_here()
-    try:
-        return import_module(module)
-    except Exception as error:  # whatever is wrong in it, down to its syntax
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
-            where = "run the check in its folder or install it"
-            raise ValueError(f"there is no module {module!r} to take kernels from; {where}") from None
-        raise ValueError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
+    return name
 
 
 def _search_here() -> None:
@@ -68,15 +60,6 @@ def is_module(name: str) -> bool:
         return False
 
 
-def _described(found: Any) -> str:
-    return f"module {found.__name__}" if isinstance(found, ModuleType) else repr(found)
-
-
-def _public(found: Any) -> str:
-    names = [name for name in dir(found) if not name.startswith("_")]
-    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "") if names else "no public names"
-
-
 def home_of(found: Any) -> tuple[str, str] | None:
     """The module and the name from which a program can import an object: not one that is local, or the program's."""
     home = getattr(found, "__module__", None)
@@ -94,8 +77,9 @@ class OwnTarget(ArrayTarget):
     chooser = "specification"
     """Whose choices are made where no convention is declared."""
 
-    def __init__(self, given: Any) -> None:
-        self._object = given
+    def __init__(self, given: Any, host: KernelHost | None = None) -> None:
+        """``given`` stands in for an object in a host, if there is one."""
+        self._object, self.host = given, host
         self._declarations: dict[str, Any] = {}
 
     def declared(self, name: str, default: Any) -> Any:
@@ -115,6 +99,52 @@ class OwnTarget(ArrayTarget):
             if name not in CONVENTIONS:
                 raise ValueError(f"conventions names {name!r}, which is none; use some of {', '.join(CONVENTIONS)}")
         return self
+
+    def containment(self) -> str:
+        if self.host is None:
+            return "nothing: the kernel is called in the process of its judge"
+        home = self.name.partition(":")[0]
+        told = "; ".join(self.host.contained)
+        return f"{told}; but the judge has imported {home}, too, with its reference" if home in sys.modules else told
+
+    # --- calls in a host
+
+    def memory(self) -> Memory:
+        return super().memory() if self.host is None else HostMemory("numpy")
+
+    def hold(self, call: Call) -> HeldResults:
+        if self.host is None:
+            return super().hold(call)
+        with self.host.keeping():
+            results = self.run(call)
+        return _HeldThere(self.host, results)
+
+    def race(self, calls: Sequence[Call], is_like: IsLike, yields: bool) -> list[tuple[int, Answer]]:
+        if self.host is None or len(calls) < 2:
+            return super().race(calls, is_like, yields)
+        found = self.host.race([self._recorded(call) for call in calls], CALLERS, OVERLAP, yields)
+        if found is None:
+            return []
+        index, given = found
+        with self.host.scripted(lambda *_: _returned(given)):
+            (answer,) = self.run_all([calls[index]])
+        return [] if is_like(index, answer) else [(index, answer)]
+
+    def _recorded(self, call: Call) -> tuple[Any, ...]:
+        """The function of a call, and what it is given."""
+
+        def record(*made: Any) -> None:
+            raise _RecordedCall(made)
+
+        assert self.host is not None
+        try:
+            with self.host.scripted(record):
+                self.run(call)
+        except _RecordedCall as made:
+            return made.call
+        raise AssertionError(f"{self.name} makes no call")
+
+    # --- declarations
 
     def layouts(self) -> tuple[str, ...]:
         """Those that arrays of its library have; none where it has all."""
@@ -136,6 +166,39 @@ class OwnTarget(ArrayTarget):
         if chosen is not None:
             chosen(count)
         return chosen is not None
+
+
+class _RecordedCall(BaseException):
+    """A call that is not made; no ``except Exception`` may keep it."""
+
+    def __init__(self, call: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.call = call
+
+
+def _returned(given: Any) -> Any:
+    if isinstance(given, Exception):
+        raise given
+    return given
+
+
+class _HeldThere(HeldResults):
+    """Results of a call in the memory of the host."""
+
+    def __init__(self, host: KernelHost, results: Results) -> None:
+        self._host, self._first = host, results
+        self._places = {name: next(i for i, p in enumerate(host.kept) if p is array) for name, array in results.items()}
+
+    def now(self) -> Results:
+        first, self._first = self._first, {}
+        if first:  # they have just been told
+            return first
+        parts = self._host.held()
+        found = {name: parts[place] for name, place in self._places.items() if place < len(parts)}
+        return {name: array for name, array in found.items() if array is not None}
+
+    def fill(self, value: int) -> None:
+        self._host.held(value)
 
 
 def known_library(name: Any) -> str:

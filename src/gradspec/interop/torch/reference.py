@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from gradspec.graph.graph import Graph
@@ -14,6 +15,7 @@ from gradspec.graph.types import DType, TensorType
 from gradspec.interop import from_torch
 from gradspec.interop.torch.capture import as_model
 from gradspec.interop.torch.types import torch_dtype
+from gradspec.system.host import leave
 
 Types = Sequence[TensorType]
 
@@ -48,12 +50,17 @@ def _converted(module: nn.Module, types: Types) -> nn.Module:
     return deepcopy(module) if dtype is None else deepcopy(module).to(torch_dtype(dtype))
 
 
-def shared_parameters(spec: Any, kernel: Any) -> list[str]:
-    """The names of the parameters that both modules have, of one shape each; none if their parameters differ."""
-    if not isinstance(spec, nn.Module) or not isinstance(kernel, nn.Module):
+def shared_parameters(spec: Any, theirs: Mapping[str, Sequence[int]]) -> list[str]:
+    """The names of a module's parameters, if another has the same, of these shapes; none if they differ."""
+    if not isinstance(spec, nn.Module):
         return []
-    ours, theirs = ({name: tuple(p.shape) for name, p in module.named_parameters()} for module in (spec, kernel))
-    return list(ours) if ours and ours == theirs else []
+    ours = {name: list(p.shape) for name, p in spec.named_parameters()}
+    return list(ours) if ours and ours == {name: list(shape) for name, shape in theirs.items()} else []
+
+
+def state_of(spec: Any) -> dict[str, NDArray[Any]]:
+    """All that a module holds, as arrays of NumPy; nothing of a function."""
+    return {k: leave(v) for k, v in spec.state_dict().items()} if isinstance(spec, nn.Module) else {}
 
 
 def functional(kernel: nn.Module, spec: Any, dtype: DType, shared: Sequence[str]) -> Callable[..., Any]:

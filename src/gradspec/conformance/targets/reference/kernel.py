@@ -11,20 +11,22 @@ import numpy as np
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.case import Selection
-from gradspec.conformance.model.domain import EVERYTHING, KernelDomain
+from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import FLOATS, Call, Problem, Results
 from gradspec.conformance.model.reference import Reference, on_zeros
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.callers import ARRAYS, BARE, Caller, modules_of, named_results, program
-from gradspec.conformance.targets.objects import OwnTarget, home_of, known_library, object_named
-from gradspec.conformance.targets.reference.loading import Inputs, library_of, mentioned, named, reference_from
+from gradspec.conformance.targets.objects import OwnTarget, checked_name, home_of, known_library, object_named
+from gradspec.conformance.targets.reference.loading import Inputs, named, reference_from
 from gradspec.graph.types import DTYPES
+from gradspec.system.host import facts_of, library_of
+from gradspec.system.hosting import KernelHost, stand_in
 
 TORCH_NAMES = {"f16": "torch.float16", "bf16": "torch.bfloat16", "f64": "torch.float64"}
 ATTACHED = {"jvp": "jvp", "vjp": "vjp", "second": "vjp_vjp"}
 """Where a kernel of NumPy arrays has its derivatives."""
 DECLARATIONS = (
-    *("arithmetic", "conventions", "strict", "layouts", "blocks"),
+    *("arithmetic", "conventions", "strict", "layouts", "blocks", "numbers"),
     *("repeatable", "threadsafe", "fresh_results", "set_threads"),
 )
 """What a kernel may say of itself."""
@@ -52,9 +54,12 @@ class ReferenceKernel(OwnTarget):
         array: str | None = None,
         jvp: Callable[..., Any] | None = None,
         vjp: Callable[..., Any] | None = None,
+        host: KernelHost | None = None,
     ) -> None:
+        """``kernel`` stands in for one in a host, if there is one."""
         self._kernel, self._spec = _made(kernel), _made(spec)
-        super().__init__(self._kernel)
+        super().__init__(self._kernel, host)
+        self._facts = facts_of(self._kernel) if host is None else host.facts
         self.name, self._original = name or named(kernel), kernel
         self._given = {mode: f for mode, f in (("jvp", jvp), ("vjp", vjp)) if f is not None}
         self._array = array
@@ -76,11 +81,11 @@ class ReferenceKernel(OwnTarget):
         return selection
 
     def _shared_parameters(self) -> list[str]:
-        if library_of(self._spec) != "torch" or library_of(self._kernel) != "torch":
+        if library_of(self._spec) != "torch" or self._facts["library"] != "torch":
             return []
         from gradspec.interop.torch.reference import shared_parameters
 
-        return shared_parameters(self._spec, self._kernel)
+        return shared_parameters(self._spec, self._facts["parameters"] or {})
 
     @cached_property
     def array(self) -> str:  # type: ignore[override]
@@ -88,8 +93,8 @@ class ReferenceKernel(OwnTarget):
         said = self._array or getattr(self._kernel, "array", None)
         if isinstance(said, str):
             return known_library(said)
-        own, theirs = library_of(self._kernel), library_of(self._spec)
-        if own in ARRAYS or "numpy" in mentioned(self._kernel):
+        own, theirs = self._facts["library"], library_of(self._spec)
+        if own in ARRAYS or "numpy" in self._facts["mentioned"]:
             return own if own in ARRAYS else "numpy"
         return theirs if theirs in ARRAYS else "numpy"
 
@@ -104,9 +109,11 @@ class ReferenceKernel(OwnTarget):
             )
         super().declaring(**declarations)
         Arithmetic.of("f32", **self.declared("arithmetic", {}))  # which says what it has none of
-        layouts = self.declared("layouts", ()) or self.layouts()
-        self.domain = KernelDomain.of(layouts=tuple(layouts)) if layouts else EVERYTHING
-        is_module = hasattr(self._kernel, "named_parameters")  # whose parameters are put in for the time of a call
+        own = {"layouts": self.declared("layouts", ()) or self.layouts(), "numbers": self.declared("numbers", ())}
+        self.domain = KernelDomain.of(**{name: value for name, value in own.items() if value})
+        is_module = self._facts["parameters"] is not None  # they are put in for the time of a call
+        if self.host is not None:
+            self.host.library = self.array
         self.repeatable = bool(self.declared("repeatable", self.array in BARE))  # other libraries promise no bits
         self.threadsafe = bool(self.declared("threadsafe", not is_module))
         self.compiles = self.array == "jax"
@@ -122,7 +129,9 @@ class ReferenceKernel(OwnTarget):
 
     def versions(self) -> dict[str, str]:
         libraries = sorted({self.array, library_of(self._spec)} & {"torch", "jax"})
-        return {**super().versions(), **{name: str(modules_of(name)[name].__version__) for name in libraries}}
+        known = {} if self.host is None else self.host.facts["versions"]
+        own = {name: known.get(name) or str(modules_of(name)[name].__version__) for name in libraries}
+        return {**super().versions(), **own}
 
     def named(self) -> dict[str, object]:
         return {"kernel": self._original, **{f"kernel_{mode}": f for mode, f in self._derivatives.items()}}
@@ -169,17 +178,21 @@ class ReferenceKernel(OwnTarget):
             if call.mode not in self._derivatives:
                 raise NotOfferedError(f"it has no {ATTACHED[call.mode]}")
             return self._derivatives[call.mode]
-        return caller.function(kernel, modules_of(self.array))
+        return caller.function(kernel)
 
     def _called(self, problem: Problem) -> Callable[..., Any]:
         """The kernel as a function of all inputs: of a module, its parameters among them."""
-        if not hasattr(self._kernel, "named_parameters"):
+        if self._facts["parameters"] is None:
             return self._kernel  # type: ignore[no-any-return]
         if problem.dtype not in self._by_dtype:
-            from gradspec.interop.torch.reference import functional
+            from gradspec.interop.torch.reference import functional, state_of
 
             dtype = DTYPES[problem.dtype]
-            self._by_dtype[problem.dtype] = functional(self._kernel, self._spec, dtype, self._shared)
+            if self.host is None:
+                self._by_dtype[problem.dtype] = functional(self._kernel, self._spec, dtype, self._shared)
+            else:
+                self.host.make_module(problem.dtype, dtype.numpy.name, state_of(self._spec))
+                self._by_dtype[problem.dtype] = self._kernel.within(module=problem.dtype, shared=self._shared)
         return self._by_dtype[problem.dtype]
 
     def compute(self, call: Call) -> Mapping[str, Any]:
@@ -202,7 +215,9 @@ class ReferenceKernel(OwnTarget):
 
     def set_threads(self, count: int) -> bool:
         is_told = super().set_threads(count)
-        if not is_told and self.array == "torch":
+        if not is_told and self.array == "torch" and self.host is not None:
+            self.host.set_threads(count)
+        elif not is_told and self.array == "torch":
             modules_of("torch")["torch"].set_num_threads(count)
         return is_told
 
@@ -227,7 +242,7 @@ class ReferenceKernel(OwnTarget):
 
     def _wrapped(self, problem: Problem) -> list[str]:
         """The lines that make a function of a module."""
-        if not hasattr(self._kernel, "named_parameters"):
+        if self._facts["parameters"] is None:
             return []
         converted = "" if problem.dtype == "f32" else f".to({TORCH_NAMES[problem.dtype]})"
         return [
@@ -257,9 +272,20 @@ def _parameters(kernel: Any) -> Iterable[str]:
 
 
 def loaded_kernel(
-    name: str, spec: str, inputs: str, params: str | None = None, array: str | None = None
+    name: str,
+    spec: str,
+    inputs: str,
+    params: str | None = None,
+    array: str | None = None,
+    is_hosted: bool = False,
 ) -> ReferenceKernel:
-    """The target that ``module:kernel`` and ``module:reference`` name; a reference may be an ONNX file, too."""
+    """The target that ``module:kernel`` and ``module:reference`` name; a reference may be an ONNX file, too.
+
+    With ``is_hosted`` the kernel is imported and called in a process of its own.
+    """
+    host = KernelHost(checked_name(name)) if is_hosted else None
     meant = spec if spec.endswith(".onnx") else object_named(spec)
     own = object_named(inputs) if ":" in inputs and "[" not in inputs else inputs
-    return ReferenceKernel(object_named(name), meant, own, name=name, params=params, array=array)
+    members = {*DECLARATIONS, *ATTACHED.values(), "array", "__version__"}
+    kernel = object_named(name) if host is None else stand_in(host, members.__contains__)
+    return ReferenceKernel(kernel, meant, own, name=name, params=params, array=array, host=host)

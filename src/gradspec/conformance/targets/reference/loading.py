@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,11 +14,11 @@ from gradspec.conformance.model.reference import Reference, Types
 from gradspec.graph.graph import Graph
 from gradspec.graph.types import DTYPES, TensorType, type_of
 from gradspec.interop import from_jax, from_onnx
+from gradspec.system.host import library_of
 from gradspec.transforms.trace import trace
 
 Inputs: TypeAlias = str | Sequence[Any] | Callable[[np.random.Generator], Sequence[Array]]
 """Types, one list of them or several; or a function that draws arrays."""
-LIBRARIES = ("torch", "jax", "gradspec")
 
 
 def reference_from(spec: Any, inputs: Inputs, params: str | Sequence[str] = "constants", name: str = "") -> Reference:
@@ -131,41 +129,6 @@ def _same(graph: Graph, types: Types) -> Graph:
     if tuple(v.type for v in graph.inputs) != types:
         raise ValueError("the graph has types of its own; give the function that it was traced from for others")
     return graph
-
-
-def library_of(spec: Any) -> str:
-    """The library that a function or module is written in: of those that it names, the first; ours, if none.
-
-    >>> library_of(lambda x: x)
-    'gradspec'
-    """
-    for kind in type(spec).__mro__ if not inspect.isfunction(spec) else ():
-        root = kind.__module__.partition(".")[0]
-        if root in ("torch", "jax", "jaxlib"):
-            return root.removesuffix("lib")
-    names = mentioned(spec)
-    return next((library for library in LIBRARIES if library in names), "gradspec")
-
-
-def mentioned(spec: Any) -> frozenset[str]:
-    """The packages of what a function names, and of what functions name that it calls."""
-    return frozenset(_mentioned(spec))
-
-
-def _mentioned(spec: Any, depth: int = 2) -> Iterator[str]:
-    """The packages of what a function names."""
-    function = inspect.unwrap(getattr(spec, "func", spec))  # of a partial
-    function = function if inspect.isfunction(function) else vars(type(function)).get("__call__")
-    if not inspect.isfunction(function):
-        return
-    scope = inspect.getclosurevars(function)
-    for value in (*scope.globals.values(), *scope.nonlocals.values()):
-        kinds = value.__mro__ if isinstance(value, type) else ()  # an autograd.Function of one's own is PyTorch's
-        own = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        homes = (own or type(value).__module__, *(kind.__module__ for kind in kinds))
-        yield from (str(home).partition(".")[0] for home in homes)
-        if depth and inspect.isfunction(value):
-            yield from _mentioned(value, depth - 1)
 
 
 def _shapes(path: str, types: Types) -> dict[str, tuple[int, ...]]:

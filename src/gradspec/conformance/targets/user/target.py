@@ -36,14 +36,20 @@ from gradspec.conformance.model.problem import (
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.targets.callers import IMPORTS, entered
-from gradspec.conformance.targets.objects import OwnTarget, home_of, known_library, object_named
+from gradspec.conformance.targets.objects import OwnTarget, checked_name, home_of, known_library, object_named
 from gradspec.conformance.targets.program import assignments, imports, keywords
-from gradspec.conformance.targets.user.functions import SUFFIXES, UserFunction, derivative_of, functions_of
+from gradspec.conformance.targets.user.functions import NAME, SUFFIXES, UserFunction, derivative_of, functions_of
 from gradspec.graph.lru import LRUCache
 from gradspec.system.forking import fate
+from gradspec.system.hosting import KernelHost, stand_in
 
 DEFAULT_DTYPES = ("f16", "f32", "f64")
 """What a kernel is given unless it declares otherwise: NumPy's own floats."""
+DECLARED = (
+    *(*NAMES, "array", "arithmetic", "algorithm", "blocks", "repeatable", "threadsafe", "fresh_results", "strict"),
+    *("conventions", "reduced", "set_threads", "is_tried", "__version__"),
+)
+"""What kernels may say of themselves."""
 MOST_DECLINATIONS = 4096
 A_TRIAL, MOST_HANGS = 1.0, 10
 """Seconds that a call on zeros may take where it may never end, and how often it may not: then nothing is tried."""
@@ -103,15 +109,20 @@ class Kernels(Protocol):
         """And likewise every other operator and derivative."""
 
 
-def loaded(name: str) -> Target:
+def loaded(name: str, is_hosted: bool = False) -> Target:
     """The target that ``module:object`` names, or ``module`` alone; the current folder is searched first.
+
+    With ``is_hosted`` it is imported and called in a process of its own.
 
     >>> loaded("nowhere:kernels")
     Traceback (most recent call last):
         ...
     ValueError: there is no module 'nowhere' to take kernels from; run the check in its folder or install it
     """
-    return UserKernels(object_named(name), name)
+    if not is_hosted:
+        return UserKernels(object_named(name), name)
+    host = KernelHost(checked_name(name))
+    return UserKernels(stand_in(host, lambda own: own in DECLARED or NAME.fullmatch(own) is not None), name, host=host)
 
 
 # --- the target -------------------------------------------------------------------------------------------------------
@@ -131,10 +142,11 @@ class UserKernels(OwnTarget):
         op: str | None = None,
         jvp: Callable[..., Any] | None = None,
         vjp: Callable[..., Any] | None = None,
+        host: KernelHost | None = None,
     ) -> None:
         self._is_made = isinstance(given, type)
         self._given = given() if self._is_made else given
-        super().__init__(self._given)
+        super().__init__(self._given, host)
         self._functions = functions_of(self._given, op)
         keys = ", ".join(f.name for f in self._functions) if isinstance(given, Mapping) else ""
         own = keys or str(getattr(given, "__name__", type(given).__name__))
@@ -155,6 +167,8 @@ class UserKernels(OwnTarget):
         declared = {name: self.declared(name, None) for name in NAMES}
         named = {name: value for name, value in declared.items() if value is not None and not callable(value)}
         self.array = self._library()
+        if self.host is not None:
+            self.host.library = self.array
         usual = {"layouts": self.layouts()} if self.layouts() else {}
         self.domain = KernelDomain.of(**{"dtypes": DEFAULT_DTYPES, **usual, **named})
         self.repeatable, self.threadsafe = (bool(self.declared(name, True)) for name in ("repeatable", "threadsafe"))
@@ -296,7 +310,7 @@ class UserKernels(OwnTarget):
             made = "()" if self._is_made else ""
             inside = f"[{function.name!r}]" if isinstance(self._given, Mapping) else f"{made}.{function.name}"
             return f"from {module} import {path.split('.')[0]}", path + inside * (self._given is not function.function)
-        if isinstance(self._given, ModuleType) and self._given.__name__ in sys.modules:
+        if isinstance(self._given, ModuleType) and (self.host is not None or self._given.__name__ in sys.modules):
             return f"from {self._given.__name__} import {function.name}", function.name
         for found, inside in self._places(function):
             if (home := home_of(found)) is not None:

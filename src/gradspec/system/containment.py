@@ -1,0 +1,155 @@
+"""The first program of a process that kernels are called in: it gives up what they have no need of.
+
+It is read on standard input, with a socket in the place of standard output, contains itself, and runs the program that
+it is then sent. It imports nothing but the standard library, and is not named on the command line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+LONGEST = 1 << 17
+"""Bytes of a packet."""
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+_WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
+_REFER, _TRUNCATE, _WRITE_FILE = 1 << 13, 1 << 14, 1 << 1
+
+
+def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
+    """Give up what a kernel has no need of, and say what that is. This process goes on as a child of itself where it
+    can have namespaces of its own: with the first process of that, all end that it started.
+    """
+    import resource
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if _unshare(libc, control, scratch):
+        yield "no network, its own processes, a scratch folder of its own"
+    limits = {"CORE": 0, "FSIZE": 1 << 32, "NOFILE": 4096, "CPU": 4 * 3600, "DATA": memory, "NPROC": 4096}
+    for name, most in limits.items():
+        number = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(number)[1]
+        if most or name == "CORE":
+            least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(number, (least, least))
+    is_root = os.getuid() == 0  # whose processes Linux does not count
+    told = ["memory"] * bool(memory) + ["processes"] * (not is_root) + ["open files", "file sizes", "processor time"]
+    yield f"limits ({', '.join(told)})"
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
+        yield "no new privileges"
+    if words := _landlock(libc, {scratch: _WRITES, "/dev/shm": _WRITES, "/dev": _WRITE_FILE}):
+        yield words
+
+
+def _unshare(libc: Any, control: int, scratch: str) -> bool:
+    """Go on in new namespaces of users, processes, networks and mounts; False where that is not allowed."""
+    user, group = os.getuid(), os.getgid()
+    if sys.platform != "linux" or libc.unshare(0x10000000 | 0x20000000 | 0x40000000 | 0x20000) != 0:
+        return False
+    try:
+        for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{file}", "w") as written:
+                written.write(text)
+        private, quiet = 0x4000 | 0x40000, 0x2 | 0x4
+        libc.mount(b"none", b"/", None, ctypes.c_ulong(private), None)
+        libc.mount(b"tmpfs", scratch.encode(), b"tmpfs", ctypes.c_ulong(quiet), b"size=2g,mode=700")
+    finally:
+        _go_on_as_child(libc, control)
+    return True
+
+
+def _go_on_as_child(libc: Any, control: int) -> None:
+    """Go on in the second process of a namespace; the first, and this one, wait for its end and end in the same way."""
+    life = os.dup(control)
+    read, write = os.pipe()
+    first = os.fork()
+    if first:
+        os.close(write)
+        wait_or_kill(life, first)
+        told = os.read(read, 4)
+        end_like(struct.unpack("i", told)[0] if len(told) == 4 else signal.SIGKILL)
+    os.close(read)
+    second = os.fork()
+    if not second:
+        os.close(write)
+        os.close(life)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        return
+    os.close(life)
+    os.close(control)
+    while True:
+        ended, status = os.wait()
+        if ended == second:
+            os.write(write, struct.pack("i", status))
+            os._exit(0)
+
+
+def wait_or_kill(life: int, child: int) -> int:
+    """The status that a child ends with; it is killed when nobody is at the other end any longer."""
+    poll, ending = select.poll(), os.pidfd_open(child)
+    poll.register(life, 0)
+    poll.register(ending, select.POLLIN)
+    if all(descriptor != ending for descriptor, _ in poll.poll()):
+        os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+def end_like(status: int) -> None:
+    """End as a process did that ended with a status of ``waitpid``."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if os.WIFSIGNALED(status):
+        if os.WTERMSIG(status) not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+        time.sleep(1)
+    os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 1)
+
+
+def _landlock(libc: Any, writable: Mapping[str, int]) -> str:
+    """Let files be written in some folders alone, and say so; nothing where Linux has no Landlock."""
+    version = libc.syscall(444, None, 0, 1) if sys.platform == "linux" else -1
+    if version < 1:
+        return ""
+    own = _WRITES | _REFER * (version > 1) | _TRUNCATE * (version > 2)
+    asked = struct.pack("QQQ", own, 3, 3)[: 24 if version > 5 else 16 if version > 3 else 8]
+    rules = libc.syscall(444, asked, len(asked), 0)
+    if rules < 0:
+        return ""
+    for folder, rights in writable.items():
+        if not os.path.isdir(folder):
+            continue
+        place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+        rights |= own & (_TRUNCATE | (_REFER if rights == _WRITES else 0))
+        libc.syscall(445, rules, 1, struct.pack("=Qi", rights, place), 0)
+        os.close(place)
+    ended = libc.syscall(446, rules, 0)
+    os.close(rules)
+    return "" if ended else "a file system that is read-only outside of the scratch folder"
+
+
+def main() -> None:
+    life = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    control = socket.socket(fileno=os.dup(life))
+    config = json.loads(control.recv(LONGEST))
+    contained = list(contain(life, config["scratch"], config["memory"]))
+    os.close(life)
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(config["program"], "<host>", "exec"), scope)
+    scope["main"](control, contained, config["name"], wait_or_kill)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,554 @@
+"""The process that a kernel is called in: it holds this module, the kernel and the libraries of its arrays, no more.
+
+`gradspec.system.containment` is sent it as a text, and runs it; `gradspec.system.hosting` is at the other end of its
+sockets. Neither ``sys.modules`` nor the command line names the judge, and nothing here imports a module of ours.
+Whatever this process says is a claim about outputs: kernels share it, and can say the same.
+
+It imports the kernel, and from then on makes copies of itself that serve calls: each is sent a channel, memory for
+inputs, memory for outputs, and a pipe for the status that it ends with. Arrays are ``[offset, shape, strides, dtype]``
+in the memory for inputs; what a call changes there shows at the other end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import inspect
+import json
+import marshal
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from random import random
+from types import FrameType, ModuleType
+from typing import Any
+
+HEADER = struct.Struct("<4sQI")
+"""Of a packet: who speaks, the number of the request, and the length of the JSON after it."""
+MAGIC = b"host"
+LONGEST = 1 << 17
+"""Bytes of a packet."""
+LONGEST_TEXT = 4000
+"""Characters of an error."""
+SWITCH = 1e-6
+"""Seconds between two turns of Python's threads: a thread is stopped in the midst of most calls."""
+YIELDS = 0.3
+"""Of the lines of a kernel in Python, those after which another thread gets its turn."""
+LIBRARIES = ("torch", "jax", "gradspec")
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+# --- packets ----------------------------------------------------------------------------------------------------------
+
+
+def packet(number: int, message: Mapping[str, Any]) -> bytes:
+    text = json.dumps(message).encode()
+    return HEADER.pack(MAGIC, number, len(text)) + text
+
+
+def unpacked(data: bytes) -> tuple[int, dict[str, Any]]:
+    """The number and the message of a packet, or ``ValueError``."""
+    if len(data) < HEADER.size:
+        raise ValueError("a packet without a header")
+    magic, number, length = HEADER.unpack_from(data)
+    if magic != MAGIC or length != len(data) - HEADER.size:
+        raise ValueError("a packet with a header of its own")
+    try:
+        message = json.loads(data[HEADER.size :])
+    except RecursionError:
+        message = None
+    if not isinstance(message, dict):
+        raise ValueError("a packet that is no message")
+    return number, message
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def object_named(name: str) -> Any:
+    """What ``module:object`` names, or ``module`` alone."""
+    module, _, path = name.partition(":")
+    found: Any = _imported(module)
+    for part in path.split(".") if path else ():
+        if not hasattr(found, part):
+            described = f"module {found.__name__}" if isinstance(found, ModuleType) else repr(found)
+            raise ValueError(f"{name!r}: {described} has no {part!r}; it has {_public(found)}")
+        found = getattr(found, part)
+    return found
+
+
+def _imported(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # whatever is wrong in it, down to its syntax
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            where = "run the check in its folder or install it"
+            raise ValueError(f"there is no module {module!r} to take kernels from; {where}") from None
+        raise ValueError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _public(found: Any) -> str:
+    names = [name for name in dir(found) if not name.startswith("_")]
+    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "") if names else "no public names"
+
+
+def library_of(spec: Any) -> str:
+    """The library that a function or module is written in: of those that it names, the first; ours, if none.
+
+    >>> library_of(lambda x: x)
+    'gradspec'
+    """
+    for kind in type(spec).__mro__ if not inspect.isfunction(spec) else ():
+        root = kind.__module__.partition(".")[0]
+        if root in ("torch", "jax", "jaxlib"):
+            return root.removesuffix("lib")
+    names = mentioned(spec)
+    return next((library for library in LIBRARIES if library in names), "gradspec")
+
+
+def mentioned(spec: Any) -> frozenset[str]:
+    """The packages of what a function names, and of what functions name that it calls."""
+    return frozenset(_mentioned(spec))
+
+
+def _mentioned(spec: Any, depth: int = 2) -> Iterator[str]:
+    function = inspect.unwrap(getattr(spec, "func", spec))  # of a partial
+    function = function if inspect.isfunction(function) else vars(type(function)).get("__call__")
+    if not inspect.isfunction(function):
+        return
+    scope = inspect.getclosurevars(function)
+    for value in (*scope.globals.values(), *scope.nonlocals.values()):
+        kinds = value.__mro__ if isinstance(value, type) else ()  # an autograd.Function of one's own is PyTorch's
+        own = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        homes = (own or type(value).__module__, *(kind.__module__ for kind in kinds))
+        yield from (str(home).partition(".")[0] for home in homes)
+        if depth and inspect.isfunction(value):
+            yield from _mentioned(value, depth - 1)
+
+
+def described(value: Any) -> Any:
+    """A value as JSON: of a callable its signature, of what is no plain data nothing but that."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
+    if isinstance(value, list | tuple | set | frozenset):
+        return {type(value).__name__: [described(part) for part in value]}
+    if isinstance(value, Mapping):
+        return {"dict": [[described(key), described(part)] for key, part in value.items()]}
+    if isinstance(getattr(value, "shape", None), tuple) and not value.shape and hasattr(value, "item"):
+        return value.item()
+    if not callable(value):
+        return {"object": type(value).__name__}
+    try:
+        given = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):
+        return {"callable": None}
+    return {"callable": [[p.name, int(p.kind), p.default is not p.empty] for p in given]}
+
+
+def facts_of(kernel: Any) -> dict[str, Any]:
+    """What can be said of a kernel without calling it."""
+    names = kernel.keys() if isinstance(kernel, Mapping) else dir(kernel)
+    parameters = None
+    if hasattr(kernel, "named_parameters"):
+        parameters = {name: list(p.shape) for name, p in kernel.named_parameters()}
+    versions = {name: str(sys.modules[name].__version__) for name in ("torch", "jax") if name in sys.modules}
+    return {
+        "name": str(getattr(kernel, "__name__", type(kernel).__name__)),
+        "names": [name for name in map(str, names) if not name.startswith("__") or name == "__version__"][:2000],
+        "signature": described(kernel) if callable(kernel) else None,
+        "library": library_of(kernel),
+        "mentioned": sorted(mentioned(kernel)),
+        "parameters": parameters,
+        "versions": versions,
+    }
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def enter(library: str, given: Any) -> Any:
+    """An array of NumPy as one of the library, of the same memory where that can be."""
+    if library == "torch":
+        import torch
+
+        if given.dtype.name == "bfloat16":
+            return torch.from_numpy(given.view("int16")).view(torch.bfloat16)
+        return torch.from_numpy(given)
+    if library == "jax":
+        import jax.numpy as jnp
+
+        return jnp.asarray(given)
+    return given
+
+
+def leave(given: Any) -> Any:
+    """What a kernel returned, as an array of NumPy."""
+    import numpy as np
+
+    if type(given) is np.ndarray:
+        return given
+    if hasattr(given, "get") and hasattr(given, "device") and not hasattr(given, "detach"):  # CuPy's
+        return np.asarray(given.get())
+    if not hasattr(given, "detach"):
+        return np.asarray(given)
+    found = given.detach().cpu()
+    if found._is_zerotensor():  # zeros that autograd has not made yet
+        found = found.new_zeros(found.shape)
+    if str(found.dtype) == "torch.bfloat16":
+        return np.asarray(found.view(sys.modules["torch"].int16).numpy().view(_dtype("bfloat16")))
+    return np.asarray(found.numpy())
+
+
+@cache
+def _dtype(name: str) -> Any:
+    import numpy as np
+
+    return np.dtype(getattr(importlib.import_module("ml_dtypes"), name) if name == "bfloat16" else name)
+
+
+@cache
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype.name)
+
+
+def raced(
+    calls: Sequence[Callable[[], Any]], is_like: Callable[[int, Any], bool], callers: int, seconds: float, yields: bool
+) -> list[tuple[int, Any]]:
+    """The first outcome of calls from several threads at once that is not like that of the call alone."""
+    found: list[tuple[int, Any]] = []
+    gate, deadline = threading.Barrier(callers), time.monotonic() + seconds
+
+    def work(place: int) -> None:
+        index = place % len(calls)
+        gate.wait()
+        sys.settrace(_yielding if yields else None)
+        for turn in range(400):
+            if found or (turn >= 2 and time.monotonic() > deadline):
+                return
+            outcome = calls[index]()
+            if not is_like(index, outcome):
+                found.append((index, outcome))
+
+    interval = sys.getswitchinterval()
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(callers if len(calls) > 1 else 0)]
+    try:
+        sys.setswitchinterval(SWITCH)
+        for thread in threads:
+            thread.start()
+    finally:
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    return found
+
+
+def _yielding(frame: FrameType, event: str, _: object) -> Any:
+    """Lets another thread have its turn after some lines of the kernel's own, so that lines of two calls alternate."""
+    home = frame.f_globals.get("__name__", "").partition(".")[0]
+    if event == "call" and home in ("gradspec", "numpy", "threading", "__main__"):
+        return None
+    if random() < YIELDS:
+        time.sleep(SWITCH)
+    return _yielding
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+class Calls:
+    """Serves calls of one kernel over a channel."""
+
+    def __init__(self, kernel: Any, channel: socket.socket, inputs: int, outputs: int) -> None:
+        import numpy as np
+
+        self._np, self._kernel, self._channel, self._outputs, self._inputs = np, kernel, channel, outputs, inputs
+        self._memory: Any = np.zeros(0, np.uint8)
+        self._base = 0
+        self._functions: dict[int, Callable[..., Any]] = {}
+        self._modules: dict[str, Any] = {}
+        self._held: list[Any] = []
+        self._end = 0
+
+    def serve(self) -> None:
+        self._channel.send(packet(0, {"ready": True}))
+        while data := self._channel.recv(LONGEST):
+            number, do, request = marshal.loads(data)
+            self._end = 0
+            try:
+                answer = getattr(self, do)(**request)
+            except Exception as error:
+                answer = {"error": _error(error)}
+            self._channel.send(packet(number, answer))
+
+    def do_call(self, call: Mapping[str, Any], fences: Sequence[Sequence[int]], size: int, keep: bool) -> Any:
+        """The results of a call, which are kept for later questions about them if that is asked for."""
+        self._map(size)
+        made = self._prepared(call)
+        for start, length, protection in fences:
+            self._protect(start, length, protection)
+        try:
+            with self._np.errstate(all="ignore"):  # NaN and overflow are what some cases are about
+                given = made()
+        finally:
+            for start, length, _ in fences:
+                self._protect(start, length, mmap.PROT_READ | mmap.PROT_WRITE)
+        parts = list(given) if isinstance(given, tuple | list) else [given]
+        self._held = parts if keep else self._held
+        return {"several": isinstance(given, tuple | list), "parts": [self._told(part) for part in parts]}
+
+    def do_held(self, fill: int | None) -> Any:
+        """The kept results as they are now, or after ``fill`` was written into them."""
+        arrays = [None if part is None else leave(part) for part in self._held]
+        for array in arrays if fill is not None else ():
+            if array is not None and array.flags.writeable:
+                array.fill(fill)
+        return {"several": True, "parts": [self._told(part, is_copied=True) for part in self._held]}
+
+    def do_race(self, calls: Sequence[Any], size: int, callers: int, seconds: float, yields: bool) -> Any:
+        """Of calls from several threads at once the first whose results are others than alone."""
+        self._map(size)
+        made = [self._prepared(call) for call in calls]
+
+        def outcome(call: Callable[[], Any]) -> Any:
+            try:
+                with self._np.errstate(all="ignore"):
+                    given = call()
+                parts = given if isinstance(given, tuple | list) else (given,)
+                return [None if part is None else self._np.array(leave(part)) for part in parts]
+            except Exception as error:
+                return _error(error)
+
+        def is_like(index: int, one: Any) -> bool:
+            if isinstance(one, dict) or isinstance(alone[index], dict):
+                return isinstance(one, dict) and "Warning" in one["bases"]
+            pairs = zip(one, alone[index], strict=False)
+            return all(a is None or (a.shape == b.shape and a.tobytes() == b.tobytes()) for a, b in pairs)
+
+        alone = [outcome(call) for call in made]
+        found = raced([lambda call=call: outcome(call) for call in made], is_like, callers, seconds, yields)  # type: ignore[misc]
+        if not found:
+            return {"index": None}
+        index, other = found[0]
+        if isinstance(other, dict):
+            return {"index": index, "error": other}
+        return {"index": index, "several": True, "parts": [self._told(part) for part in other]}
+
+    def do_module(self, name: str, dtype: str, state: Mapping[str, Any], size: int) -> Any:
+        """A copy of the kernel, a module of PyTorch, in a dtype and with numbers of the reference, by a name."""
+        from copy import deepcopy
+
+        import torch
+
+        self._map(size)
+        self._modules[name] = module = deepcopy(self._kernel)
+        ours = module.state_dict()
+        found = {k: enter("torch", self._array(v)).clone() for k, v in state.items() if k in ours}
+        module.load_state_dict({k: v for k, v in found.items() if v.shape == ours[k].shape}, strict=False)
+        module.to(getattr(torch, dtype))
+        return {}
+
+    def do_function(self, number: int, made: Mapping[str, Any]) -> Any:
+        """Know a member of the kernel, or the kernel, by a number; with ``lines`` around it what they define."""
+        kernel = member(self._kernel, made["member"])
+        if made["module"]:
+            kernel = _functional(self._modules[made["module"]], made["shared"])
+        if made["lines"]:
+            modules = {name: importlib.import_module(module) for name, module in made["modules"]}
+            scope = {"np": self._np, "kernel": kernel, **modules}
+            exec("\n".join(made["lines"]), scope)
+            kernel = scope[made["name"]]
+        self._functions[number] = kernel
+        return {}
+
+    def do_threads(self, count: int) -> Any:
+        importlib.import_module("torch").set_num_threads(count)
+        return {}
+
+    # --- what calls are made of
+
+    def _map(self, size: int) -> None:
+        if size > len(self._memory):
+            self._memory = self._np.frombuffer(mmap.mmap(self._inputs, size), self._np.uint8)
+            self._base = self._memory.ctypes.data
+
+    def _protect(self, start: int, length: int, protection: int) -> None:
+        address = ctypes.c_void_p(self._base + start)
+        ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(length), protection)
+
+    def _array(self, place: Sequence[Any]) -> Any:
+        start, shape, strides, dtype = place
+        return self._np.ndarray(shape, _dtype(dtype), self._memory, start, strides)
+
+    def _prepared(self, call: Mapping[str, Any]) -> Callable[[], Any]:
+        function, library = self._functions[call["function"]], call["library"]
+        arrays = [enter(library, self._array(place)) for place in call["arrays"]]
+
+        def argument(value: Any) -> Any:
+            if isinstance(value, dict):
+                return arrays[value["array"]]
+            return tuple(map(argument, value)) if isinstance(value, tuple) else value
+
+        given = [argument(value) for value in call["arguments"]]
+        named = {name: argument(value) for name, value in call["keywords"].items()}
+        return lambda: function(*given, **named)
+
+    def _told(self, part: Any, is_copied: bool = False) -> Any:
+        """Where a result is found: in the memory for inputs, if it lies there, or in that for outputs."""
+        if part is None:
+            return None
+        array = leave(part)
+        name, shape = _dtype_name(array.dtype), array.shape
+        if array.dtype.kind not in "biufc" and name != "bfloat16":
+            return {"dtype": "object", "shape": shape, "from": "nowhere", "start": 0, "strides": []}
+        first = array.__array_interface__["data"][0] - self._base
+        if array.size and 0 <= first < len(self._memory) and not is_copied:
+            return {"dtype": name, "shape": shape, "from": "inputs", "start": first, "strides": array.strides}
+        start, self._end = self._end, self._end + array.nbytes
+        os.pwrite(self._outputs, array.tobytes(), start)
+        return {"dtype": name, "shape": shape, "from": "outputs", "start": start, "strides": []}
+
+
+def _functional(module: Any, shared: Sequence[str]) -> Callable[..., Any]:
+    import torch
+
+    def call(*arrays: Any) -> Any:
+        given = len(arrays) - len(shared)
+        return torch.func.functional_call(module, dict(zip(shared, arrays[given:], strict=True)), arrays[:given])
+
+    return call
+
+
+def member(kernel: Any, name: str) -> Any:
+    if not name:
+        return kernel
+    return kernel[name] if isinstance(kernel, Mapping) else getattr(kernel, name)
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    try:
+        text = str(error)
+    except Exception:
+        text = "an error whose text cannot be told"
+    bases = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+    return {"type": type(error).__name__, "bases": bases, "text": text[:LONGEST_TEXT]}
+
+
+# --- the program ------------------------------------------------------------------------------------------------------
+
+
+def main(control: socket.socket, contained: Sequence[str], name: str, wait_or_kill: Callable[[int, int], int]) -> None:
+    """Tell what the process is contained by, import the kernel, tell what it is, and serve."""
+    control.send(packet(0, {"contained": contained}))
+    try:
+        kernel = object_named(name)
+        is_made = isinstance(kernel, type)
+        kernel = kernel() if is_made else kernel
+        control.send(packet(1, {"kind": _kind(kernel, is_made), "can_fork": can_fork(), **facts_of(kernel)}))
+    except Exception as error:
+        control.send(packet(1, {"failed": str(error), "type": type(error).__name__}))
+        return
+    _answer_questions(kernel, control, wait_or_kill)
+
+
+def _kind(kernel: Any, is_made: bool) -> dict[str, Any]:
+    kinds = ((Mapping, "mapping"), (ModuleType, "module"))
+    kind = next((name for known, name in kinds if isinstance(kernel, known)), "object")
+    return {"kind": kind, "is_made": is_made, "is_callable": callable(kernel)}
+
+
+def can_fork() -> bool:
+    """Whether a copy of this process can do what this one can: threads of XLA and contexts of GPUs are not copied."""
+    if getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+        return False
+    files = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return not any(os.path.exists(f) and os.readlink(f).startswith(("/dev/nvidia", "/dev/kfd")) for f in files)
+
+
+def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callable[[int, int], int]) -> None:
+    """Describe members that are asked for, and serve calls, in copies of this process if it can be copied."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 4)
+        if descriptors and not can_fork():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _serve(kernel, control, *descriptors)
+        if descriptors:
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _keep(kernel, control, wait_or_kill, *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        elif not data:
+            return
+        else:
+            number, request = unpacked(data)
+            members = {name: described(member(kernel, name)) for name in request["names"] if _has(kernel, name)}
+            control.send(packet(number, {"members": members}))
+
+
+def _has(kernel: Any, name: str) -> bool:
+    return name in kernel if isinstance(kernel, Mapping) else hasattr(kernel, name)
+
+
+def _keep(
+    kernel: Any,
+    control: socket.socket,
+    wait_or_kill: Callable[[int, int], int],
+    channel: int,
+    inputs: int,
+    outputs: int,
+    status: int,
+) -> None:
+    """Serve in a child, tell what it ended with, and end it when nobody is there to be told."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _pause_openmp()
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        _serve(kernel, control, channel, inputs, outputs, status)
+    control.close()
+    os.close(channel)
+    told = struct.pack("i", wait_or_kill(status, child))
+    with suppress(BrokenPipeError):
+        os.write(status, told)
+    os._exit(0)
+
+
+def _serve(kernel: Any, control: socket.socket, channel: int, inputs: int, outputs: int, status: int) -> None:
+    control.close()
+    os.close(status)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    code = 1
+    try:
+        Calls(kernel, socket.socket(fileno=channel), inputs, outputs).serve()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except ConnectionError:  # nobody is there any longer
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code & 0xFF)
+
+
+def _pause_openmp() -> None:
+    """GNU's OpenMP would wait for threads that a copy has not; paused, it starts new ones where they are needed."""
+    with open("/proc/self/maps") as maps:
+        libraries = {line.split()[-1] for line in maps if "/libgomp" in line}
+    for library in libraries:
+        pause = getattr(ctypes.CDLL(library), "omp_pause_resource_all", None)  # not before GCC 9
+        if pause is not None:
+            pause(1)

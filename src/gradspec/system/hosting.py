@@ -1,0 +1,723 @@
+"""Kernels in a process of their own, `gradspec.system.host`, called from here. What they say is a claim about outputs.
+
+Inputs are written to memory that both processes have, with all that lies around them, and what a call changed there is
+copied back: whoever watches an array here sees what became of it there. Outputs are copied. Packets are numbered, of
+known length and fields, and from one process; anything else raises `ChannelError`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import json
+import marshal
+import mmap
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, lru_cache
+from importlib import import_module
+from inspect import Parameter, Signature
+from math import prod
+from pathlib import Path
+from tempfile import gettempdir
+from time import monotonic, sleep
+from types import ModuleType, SimpleNamespace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.typing import NDArray
+
+from gradspec.system import containment, host
+from gradspec.system.host import LONGEST, packet, unpacked
+from gradspec.system.processes import module_path
+
+CAN_HOST = sys.platform == "linux"
+"""Elsewhere processes share no memory without a name, nor say who sent a packet."""
+ALIGNED, ALLOCATED, APART = 64, 16, 256
+"""To how many bytes arrays are aligned, but for what an allocator would not give them, and the bytes between two."""
+MOST_BYTES = 1 << 32
+"""Of one output."""
+STAYING = 0.2
+"""Seconds in which a process that a call has started may still end."""
+F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
+CUT_OFF = int(getattr(socket, "MSG_TRUNC", 0)) | int(getattr(socket, "MSG_CTRUNC", 0))
+SEARCHED = 16
+"""Calls after which all threads of a process are asked what they have started; of the first it is asked after each."""
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16"),
+    *("float32", "float64", "complex64", "complex128", "object"),
+)
+CACHES = (
+    *("TMPDIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR"),
+    *("NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR", "JAX_COMPILATION_CACHE_DIR"),
+)
+"""Variables that name folders into which compilers of kernels write."""
+
+FACTS = ("name", "names", "signature", "library", "mentioned", "parameters", "versions")
+KINDS = (
+    *(Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL),
+    *(Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD),
+)
+
+Array: TypeAlias = NDArray[Any]
+Answer: TypeAlias = Any
+"""What a call gives: an array or None, or a tuple of them."""
+
+
+class HostLostError(BaseException):
+    """The process of the kernel has ended, with a status as ``waitpid`` has it. No ``except Exception`` may keep it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the process of the kernel ended with status {status}")
+        self.status = status
+
+
+class ChannelError(Exception):
+    """The process of the kernel said what no host says."""
+
+
+class LeftBehindError(Exception):
+    """A call has started processes that did not end with it."""
+
+
+class GuardedMap(mmap.mmap):
+    """Memory whose first and last page may not be touched, or read alone."""
+
+    is_readable: bool = False
+
+
+# --- arrays in shared memory ------------------------------------------------------------------------------------------
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+_dtype_name = cache(lambda dtype: dtype.name)
+
+
+@cache
+def _memcmp() -> Any:
+    compare = ctypes.CDLL(None).memcmp
+    compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    return compare
+
+
+class _Segment:
+    """The memory that an array is a view of, and where it lies in shared memory: ``size`` bytes from ``address``."""
+
+    def __init__(self, root: Array, end: int) -> None:
+        self.root = root
+        owner = None if root.base is None else getattr(root.base, "obj", None)
+        self.guard = owner if isinstance(owner, GuardedMap) else None
+        self.whole: Array | None = root
+        self.address, self.size = _address(root), root.nbytes
+        if not root.flags.c_contiguous and root.size:
+            self.whole = None  # its first cell need not be its first byte
+            self.address, end_of_root = byte_bounds(root)
+            self.size = end_of_root - self.address
+        aligned, offset = (mmap.PAGESIZE, 0) if self.guard is not None else (ALIGNED, self.address % ALLOCATED)
+        self.start = -(-(end + APART) // aligned) * aligned + offset
+        self.end = self.start + self.size
+
+    @property
+    def _inner(self) -> tuple[int, int]:
+        page = 0 if self.guard is None else mmap.PAGESIZE
+        return page, self.size - 2 * page
+
+    def send(self, memory: int) -> None:
+        skipped, size = self._inner
+        ctypes.memmove(memory + self.start + skipped, self.address + skipped, size)
+
+    def take_back(self, memory: int) -> None:
+        skipped, size = self._inner
+        here, there = self.address + skipped, memory + self.start + skipped
+        if _memcmp()(here, there, size):
+            ctypes.memmove(here, there, size)
+
+    def fences(self) -> Iterator[tuple[int, int, int]]:
+        if self.guard is not None:
+            page, protection = mmap.PAGESIZE, mmap.PROT_READ * self.guard.is_readable
+            yield from ((start, page, protection) for start in (self.start, self.end - page))
+
+
+class _Packing:
+    """The arrays of calls as they will lie in shared memory: views of one array share memory there, too."""
+
+    def __init__(self) -> None:
+        self.segments: dict[int, _Segment] = {}
+        self.end = 0
+
+    def place(self, array: Array) -> list[Any]:
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        segment = self.segments.get(id(root))
+        if segment is None:
+            self.segments[id(root)] = segment = _Segment(root, self.end)
+            self.end = segment.end
+        start = segment.start + (0 if array is segment.whole else _address(array) - segment.address)
+        return [start, array.shape, array.strides, _dtype_name(array.dtype)]
+
+    def encoded(
+        self, function: HostedFunction, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        arrays = list[list[Any]]()
+
+        def argument(value: Any) -> Any:
+            if isinstance(value, np.ndarray):
+                arrays.append(self.place(value))
+                return {"array": len(arrays) - 1}
+            return tuple(map(argument, value)) if isinstance(value, tuple | list) else value
+
+        given = list(map(argument, arguments))
+        named = {name: argument(value) for name, value in keywords.items()}
+        told = {"function": function.number, "arguments": given, "keywords": named}
+        return {**told, "arrays": arrays, "library": function.host.library}
+
+    def fences(self) -> list[tuple[int, int, int]]:
+        return [fence for segment in self.segments.values() for fence in segment.fences()]
+
+
+class _View:
+    """Memory of another array under another form."""
+
+    def __init__(self, root: Array, address: int, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int]):
+        kind = f"V{dtype.itemsize}" if dtype.kind == "V" else dtype.str
+        where = {"data": (address, False), "shape": tuple(shape), "strides": tuple(strides)}
+        self.root, self.__array_interface__ = root, {**where, "typestr": kind, "version": 3}
+
+
+# --- one process ------------------------------------------------------------------------------------------------------
+
+
+class _Session:
+    """A copy of the host that serves calls, at the other end of a channel."""
+
+    def __init__(self, ask: Callable[[list[int]], None], status_otherwise: Callable[[], int]) -> None:
+        self.owner, self.number, self._status_otherwise = os.getpid(), 0, status_otherwise
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._inputs, self._outputs = (_shared_memory(name) for name in ("inputs", "outputs"))
+        self.status, told = os.pipe()
+        self._mapped: mmap.mmap | None = None
+        self.grow(1 << 20)
+        self.close = weakref.finalize(self, _close_all, self.channel, (self.status, self._inputs, self._outputs))
+        ask([theirs.fileno(), self._inputs, self._outputs, told])
+        theirs.close()
+        os.close(told)
+        self.pid = self._children = 0
+        self.pid, _ = self._received()
+        with suppress(OSError):
+            self._children = os.open(f"/proc/{self.pid}/task/{self.pid}/children", os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._children)
+
+    def grow(self, size: int) -> None:
+        if self._mapped is None or size > len(self._mapped):
+            size = max(size, 2 * len(self._mapped)) if self._mapped is not None else size
+            os.ftruncate(self._inputs, size)
+            self._mapped = mmap.mmap(self._inputs, size)
+            self.memory = np.frombuffer(self._mapped, np.uint8).ctypes.data
+
+    @property
+    def size(self) -> int:
+        return 0 if self._mapped is None else len(self._mapped)
+
+    def send(self, packing: _Packing) -> None:
+        """Write arrays to shared memory, where the next request finds them."""
+        self.grow(packing.end + APART)
+        for segment in packing.segments.values():
+            segment.send(self.memory)
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The answer to a request; whatever came before is read in its place, and refused."""
+        self.number += 1
+        do = f"do_{request.pop('do')}"
+        try:
+            self.channel.send(marshal.dumps((self.number, do, request)))
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._lost() from None
+        return self._received()[1]
+
+    def _received(self) -> tuple[int, dict[str, Any]]:
+        try:
+            data, extra, flags, _ = self.channel.recvmsg(LONGEST, 2048)
+        except ConnectionResetError:
+            raise self._lost() from None
+        sender = _sender(extra)
+        if not data:
+            raise self._lost()
+        if flags & CUT_OFF or sender is None:
+            raise ChannelError("a packet that is too long, or with files in it")
+        if self.pid and sender != self.pid:
+            raise ChannelError("another process spoke in its place")
+        try:
+            number, message = unpacked(data)
+        except ValueError as why:
+            raise ChannelError(str(why)) from None
+        if number != self.number:
+            raise ChannelError("it answered what was not asked")
+        return sender, message
+
+    def _lost(self) -> HostLostError:
+        """What the process ended with, as the one says that watched it; where nothing is said, that was killed."""
+        with suppress(OSError):
+            if select.select([self.status], [], [], 5.0)[0] and len(told := os.read(self.status, 4)) == 4:
+                return HostLostError(struct.unpack("i", told)[0])
+        return HostLostError(self._status_otherwise())
+
+    def require_nothing_left(self) -> None:
+        if self._children and not os.pread(self._children, 64, 0) and self.number % SEARCHED:
+            return
+        deadline = monotonic() + STAYING
+        while names := list(_children(self.pid)):
+            if monotonic() > deadline:
+                raise LeftBehindError(f"after the call, processes go on that it has started: {', '.join(names)}")
+            sleep(0.01)
+
+    def taken(self, claim: Any, packing: _Packing) -> Array | None:
+        """The array that a part of an answer says there is."""
+        if claim is None:
+            return None
+        dtype, shape, where, start, strides = _checked(claim)
+        if where == "nowhere":
+            return np.zeros(shape, "V16")  # wider than any number
+        size = prod(shape) * dtype.itemsize
+        if where == "outputs":
+            found = np.empty(size, np.uint8)
+            if size and os.preadv(self._outputs, [found.data], start) != size:
+                raise ChannelError("an output that is not there")
+            return found.view(dtype).reshape(shape)
+        low, high = _extent(start, shape, strides, dtype.itemsize)
+        for segment in packing.segments.values():
+            skipped, inner = segment._inner
+            if segment.start + skipped <= low and high <= segment.start + skipped + inner:
+                view = _View(segment.root, segment.address + start - segment.start, dtype, shape, strides)
+                return np.asarray(view).view(dtype)
+        raise ChannelError("an output where no input is")
+
+
+def _shared_memory(name: str) -> int:
+    import fcntl
+
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK)  # what is mapped here stays
+    return descriptor
+
+
+def _close_all(channel: socket.socket, descriptors: Sequence[int]) -> None:
+    channel.close()
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _sender(extra: Sequence[tuple[int, int, bytes]]) -> int | None:
+    """The process that a packet is from, as Linux says; None where anything else came along, which is closed."""
+    found = None
+    for level, kind, data in extra:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            found = struct.unpack("3i", data[:12])[0]
+            continue
+        for (descriptor,) in struct.iter_unpack("i", data[: len(data) // 4 * 4]):
+            os.close(descriptor)
+        return None
+    return found
+
+
+def _children(process: int) -> Iterator[str]:
+    """The names of processes that a process, or one that it started and that has ended, has started."""
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{process}/task"):
+            for child in Path(f"/proc/{process}/task/{task}/children").read_text().split():
+                with suppress(OSError):
+                    name, _, state = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
+                    if not state.lstrip().startswith(("Z", "X")):
+                        yield name
+
+
+def _checked(claim: Any) -> tuple[np.dtype[Any], tuple[int, ...], str, int, tuple[int, ...]]:
+    """The fields of a claim, or `ChannelError`."""
+    fields = ("dtype", "shape", "from", "start", "strides")
+    if not isinstance(claim, dict) or set(claim) != {*fields}:
+        raise ChannelError("an output with other fields")
+    name, shape, where, start, strides = (claim[field] for field in fields)
+    whole = [start, *shape, *strides] if isinstance(shape, list) and isinstance(strides, list) else [None]
+    if any(type(number) is not int for number in whole) or min([start, *shape]) < 0 or len(shape) > 32:
+        raise ChannelError("an output of no shape")
+    if name not in DTYPES or where not in (("nowhere",) if name == "object" else ("inputs", "outputs")):
+        raise ChannelError("an output of no dtype")
+    if (where == "inputs" and len(strides) != len(shape)) or 16 * prod(shape) > MOST_BYTES:
+        raise ChannelError("an output that is too large")
+    return _dtype_named(name), tuple(shape), where, start, tuple(strides)
+
+
+@cache
+def _dtype_named(name: str) -> np.dtype[Any]:
+    return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+
+
+def _extent(start: int, shape: Sequence[int], strides: Sequence[int], item: int) -> tuple[int, int]:
+    spans = [step * (size - 1) for size, step in zip(shape, strides, strict=True) if size]
+    return start + sum(s for s in spans if s < 0), start + sum(s for s in spans if s > 0) + item
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+class KernelHost:
+    """The process that holds the kernel of a name, and copies of it that serve calls; it ends with this object."""
+
+    library = "numpy"
+    """Whose arrays the kernel takes."""
+
+    def __init__(self, name: str, memory: int | None = None) -> None:
+        self.name = name
+        self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
+        self._session: _Session | None = None
+        self._modules: dict[str, dict[str, Any]] = {}
+        self._functions: list[dict[str, Any]] = []
+        self._threads: int | None = None
+        self._keeps = False
+        self._script: Callable[..., Any] | None = None
+        self.kept: tuple[Array | None, ...] = ()
+        """What the last call gave."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        scratch = _scratch_folder()
+        unknown = {"GRADSPEC_NUM_THREADS"}  # which only a judge sets
+        own = {k: v for k, v in os.environ.items() if k not in unknown} | module_path() | dict.fromkeys(CACHES, scratch)
+        with Path(containment.__file__).open("rb") as source:
+            command = [sys.executable, "-P", "-"]
+            self._process = subprocess.Popen(
+                command, stdin=source, stdout=theirs.fileno(), env=own, start_new_session=True
+            )
+        theirs.close()
+        self._number, self._is_used = 0, False
+        self._end = weakref.finalize(self, _end, os.getpid(), self._process, self._control)
+        text = Path(host.__file__).read_text(encoding="utf-8")
+        config = {"name": self.name, "scratch": scratch, "memory": self._memory, "program": text}
+        self._control.send(json.dumps(config).encode())
+
+    def close(self) -> None:
+        self._drop_session()
+        self._end()
+
+    # --- what it says of the kernel
+
+    @property
+    def _spoke(self) -> str:
+        return f"importing {self.name.partition(':')[0]!r} failed: it wrote to the channel of the judge"
+
+    @cached_property
+    def contained(self) -> tuple[str, ...]:
+        """What it is contained by; said before the kernel is imported."""
+        return tuple(map(str, self._told(0)["contained"]))
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What is said of the kernel: `gradspec.system.host.facts_of`, and what kind of object it is."""
+        assert self.contained is not None  # which comes first
+        facts = self._told(1)
+        if "failed" in facts:
+            raise ValueError(str(facts["failed"]) or str(facts.get("type")))
+        if not {"kind", "can_fork", *FACTS} <= facts.keys():
+            raise ValueError(self._spoke)
+        self._number = 1
+        return facts
+
+    def members(self, names: Sequence[str]) -> dict[str, Any]:
+        """Members of the kernel by name, of those that it has: values, and functions that can be called."""
+        wanted = [name for name in names if name in self.facts["names"]]
+        self._number += 1
+        self._control.send(packet(self._number, {"names": wanted}))
+        told = self._told(self._number)["members"]
+        return {name: self._member(name, told[name]) for name in wanted if name in told}
+
+    def _member(self, name: str, told: Any) -> Any:
+        if isinstance(told, dict) and "callable" in told:
+            return HostedFunction(self, name, signature_of(told))
+        return _value(told)
+
+    def _told(self, number: int) -> dict[str, Any]:
+        try:
+            data = self._control.recv(LONGEST)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            raise HostLostError(self._status())
+        try:
+            said, message = unpacked(data)
+        except ValueError:
+            said, message = -1, {}
+        if said != number:
+            raise ValueError(self._spoke)
+        return message
+
+    def _status(self) -> int:
+        """As ``waitpid`` has it; that of a process that was killed, where this one is still there."""
+        try:
+            code: int = self._process.wait(0.1 if "facts" in vars(self) and self.facts["can_fork"] else 5.0)
+        except subprocess.TimeoutExpired:
+            code = -9
+        return -code if code < 0 else code << 8
+
+    # --- calls
+
+    def call(self, function: HostedFunction, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Answer:
+        """What a function gives, or what it raises."""
+        if self._script is not None:
+            return self._script(function, arguments, keywords)
+        packing = _Packing()
+        call = packing.encoded(function, arguments, keywords)
+        given = self._asked(packing, do="call", call=call, fences=packing.fences(), keep=self._keeps)
+        self.kept = given if isinstance(given, tuple) else (given,)
+        return given
+
+    def _asked(self, packing: _Packing, **request: Any) -> Answer:
+        session = self._serving()
+        try:
+            session.send(packing)
+            answer = session.ask(**request, size=session.size)
+            for segment in packing.segments.values():
+                segment.take_back(session.memory)
+            session.require_nothing_left()
+            return _given(answer, lambda claim: session.taken(claim, packing))
+        except (ChannelError, LeftBehindError, HostLostError):
+            self._drop_session()
+            raise
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Have the results of calls kept there, for `held`."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+
+    def held(self, fill: int | None = None) -> list[Array | None]:
+        """The results of the last call that were kept, as they are now, or after ``fill`` was written into them."""
+        session = self._serving()
+        return list(_given(session.ask(do="held", fill=fill), lambda claim: session.taken(claim, _Packing())))
+
+    @contextmanager
+    def scripted(self, script: Callable[..., Any]) -> Iterator[None]:
+        """Have calls answered by a function here."""
+        self._script = script
+        try:
+            yield
+        finally:
+            self._script = None
+
+    def race(
+        self, calls: Sequence[tuple[Any, ...]], callers: int, seconds: float, yields: bool
+    ) -> tuple[int, Any] | None:
+        """The first of calls from several threads at once that gives, or raises, something else than alone."""
+        packing, session = _Packing(), self._serving()
+        told = [packing.encoded(*call) for call in calls]
+        session.send(packing)
+        options = {"callers": callers, "seconds": seconds, "yields": yields}
+        answer = session.ask(do="race", calls=told, size=session.size, **options)
+        index = answer.pop("index", None)
+        if type(index) is not int or not 0 <= index < len(calls):
+            return None
+        try:
+            return index, _given(answer, lambda claim: session.taken(claim, packing))
+        except ChannelError:
+            raise
+        except Exception as error:
+            return index, error
+
+    def number_of(self, made: dict[str, Any]) -> int:
+        """The number of a function, which the host is told when it is first met."""
+        if made not in self._functions:
+            self._functions.append(made)
+            if self._session is not None and self._session.owner == os.getpid():
+                self._send_function(self._session, len(self._functions) - 1)
+        return self._functions.index(made)
+
+    def _send_function(self, session: _Session, number: int) -> None:
+        _given(session.ask(do="function", number=number, made=self._functions[number]), lambda _: None)
+
+    def set_threads(self, count: int) -> None:
+        """Of PyTorch."""
+        self._threads = count
+        if self._session is not None:
+            self._serving().ask(do="threads", count=count)
+
+    def make_module(self, name: str, dtype: str, state: Mapping[str, Array]) -> None:
+        """Have a copy of the kernel, a module of PyTorch, made in a dtype and with the numbers of a state."""
+        self._modules[name] = {"dtype": dtype, "state": state}
+        if self._session is not None and self._session.owner == os.getpid():
+            self._send_module(self._session, name)
+
+    def _send_module(self, session: _Session, name: str) -> None:
+        packing, made = _Packing(), self._modules[name]
+        state = {key: packing.place(array) for key, array in made["state"].items()}
+        session.send(packing)
+        _given(session.ask(do="module", name=name, dtype=made["dtype"], state=state, size=session.size), lambda _: None)
+
+    def _serving(self) -> _Session:
+        """The process that serves calls of this one: a copy of this process has another."""
+        session = self._session
+        if session is None or session.owner != os.getpid():
+            if self._is_used and not self.facts["can_fork"]:
+                self._end()
+                self.__dict__.pop("facts"), self.__dict__.pop("contained")
+                self._begin()
+            assert self.facts
+            self._is_used = True
+            self._session = session = _Session(self._send_files, self._status)
+            for name in self._modules:
+                self._send_module(session, name)
+            for number in range(len(self._functions)):
+                self._send_function(session, number)
+            if self._threads is not None:
+                session.ask(do="threads", count=self._threads)
+        return session
+
+    def _send_files(self, descriptors: list[int]) -> None:
+        try:
+            socket.send_fds(self._control, [b"serve"], descriptors)
+        except (BrokenPipeError, ConnectionResetError):
+            raise HostLostError(self._status()) from None
+
+    def _drop_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+def _end(owner: int, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    if os.getpid() != owner:
+        return
+    control.close()
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _scratch_folder() -> str:
+    """A folder on which each process mounts one of its own, where it can."""
+    folder = Path(gettempdir()) / f"kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise ValueError(f"{folder} belongs to somebody else; remove it, or set TMPDIR")
+    return str(folder)
+
+
+class HostedFunction:
+    """A function of a kernel in its host. ``made`` says which, and what is put around it there."""
+
+    def __init__(self, host: KernelHost, member: str, signature: Signature | None, **made: Any) -> None:
+        self.host, self.__name__, self.__signature__ = host, member or str(host.facts["name"]), signature
+        nothing = {"member": member, "lines": [], "name": "", "modules": [], "module": "", "shared": []}
+        self.made = {**nothing, **made}
+
+    @cached_property
+    def number(self) -> int:
+        """By which the host knows it."""
+        return self.host.number_of(self.made)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.host.call(self, arguments, keywords)
+
+    def within(self, **made: Any) -> HostedFunction:
+        """The same function with something around it."""
+        own = {key: value for key, value in self.made.items() if key != "member"}
+        return HostedFunction(self.host, self.made["member"], self.__signature__, **{**own, **made})
+
+
+def signature_of(told: Mapping[str, Any]) -> Signature:
+    """The signature that a host describes; that of a function which takes everything, where it has none."""
+    everything = [["arrays", int(Parameter.VAR_POSITIONAL), False], ["attributes", int(Parameter.VAR_KEYWORD), False]]
+    given: list[list[Any]] = everything if told["callable"] is None else told["callable"]
+    kinds = {int(kind): kind for kind in KINDS}
+    return Signature([Parameter(n, kinds[k], default=None if has else Parameter.empty) for n, k, has in given])
+
+
+def stand_in(host: KernelHost, names: Callable[[str], bool]) -> Any:
+    """An object like the kernel: of the same kind, with those of its members that are asked for."""
+    facts = host.facts
+    members = host.members([name for name in facts["names"] if names(name)])
+    kind, is_made = facts["kind"]["kind"], facts["kind"]["is_made"]
+    if kind == "mapping":
+        return members
+    if kind == "module":
+        module = ModuleType(str(facts["name"]))
+        vars(module).update(members)
+        return module
+    found: Any = SimpleNamespace()
+    if facts["kind"]["is_callable"]:
+        found = HostedFunction(host, "", signature_of(facts["signature"]))
+    vars(found).update({name: value for name, value in members.items() if name not in ("host", "made")})
+    return type(str(facts["name"]), (), {"__new__": lambda _: found}) if is_made else found
+
+
+# --- claims as values -------------------------------------------------------------------------------------------------
+
+
+def _given(answer: dict[str, Any], taken: Callable[[Any], Any]) -> Any:
+    """What an answer says, or the exception that it says was raised."""
+    if set(answer) == {"error"}:
+        raise _exception(answer["error"])
+    if not answer:
+        return None
+    if set(answer) != {"several", "parts"} or not isinstance(answer["parts"], list) or len(answer["parts"]) > 1000:
+        raise ChannelError("an answer with other fields")
+    parts = [taken(part) for part in answer["parts"]]
+    if answer["several"] is True:
+        return tuple(parts)
+    if len(parts) != 1:
+        raise ChannelError("an answer of several parts that is one")
+    return parts[0]
+
+
+def _exception(told: Any) -> Exception:
+    if not isinstance(told, dict) or set(told) != {"type", "bases", "text"} or not isinstance(told["bases"], list):
+        raise ChannelError("an error with other fields")
+    name, text = told["type"], told["text"]
+    if not (isinstance(name, str) and isinstance(text, str) and name.isidentifier() and len(name) < 200):
+        raise ChannelError("an error without a name")
+    known = (getattr(builtins, base, None) for base in told["bases"] if isinstance(base, str))
+    base = next((kind for kind in known if isinstance(kind, type) and issubclass(kind, Exception)), Exception)
+    return _exception_class(name, base.__name__)(text)
+
+
+@lru_cache(maxsize=64)
+def _exception_class(name: str, base: str) -> type[Exception]:
+    """A class of this name whose exceptions say what they were made of, and no more."""
+
+    def begin(self: Exception, text: str) -> None:
+        self.args = (text,)
+
+    return type(
+        name,
+        (getattr(builtins, base),),
+        {"__init__": begin, "__str__": lambda self: self.args[0], "__module__": "kernel"},
+    )
+
+
+def _value(told: Any) -> Any:
+    """A value that `gradspec.system.host.described` tells; None of an object."""
+    if not isinstance(told, dict):
+        return told
+    ((kind, parts),) = told.items()
+    if kind == "range":
+        return range(*parts)
+    if kind == "dict":
+        return {_value(key): _value(part) for key, part in parts}
+    kinds = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+    return kinds[kind](map(_value, parts)) if kind in kinds else None
