@@ -228,7 +228,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _entry(header: dict[str, Any], code: bytes) -> bytes:
+def _entry(header: dict[str, object], code: bytes) -> bytes:
     rest = json.dumps(header).encode() + b"\n" + code
     return b"%s %s\n%s" % (FORMAT, hashlib.sha256(rest).hexdigest().encode(), rest)
 
