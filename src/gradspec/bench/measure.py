@@ -6,24 +6,24 @@ Where arithmetic is counted, matrix products are timed before the first problem 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
 from gradspec.bench.contenders import LIMITS, ON_CPU, OURS, Participant, Race
-from gradspec.bench.grid import COPY, MATMULS, BenchProblem
+from gradspec.bench.grid import COPY, MATMULS, Array, BenchProblem
 from gradspec.bench.remote import Remote, WorkerLostError
 
 SHORTEST = 2e-3  # seconds that a timing lasts at least: short calls are repeated inside it
 LOOSE = {"f32": 1e-3, "f16": 1e-2, "bf16": 8e-2}
 """Of the largest number, by format: enough for any order of summation, too little for another operator."""
 MULTIPLIERS = {LIMITS.name: "NumPy"}
+SMALLEST_LIMIT = 1 << 20  # bytes: calls on less are not about memory
 FAR_BEHIND = 4  # times the best: where such a contender stands exactly matters to nobody
 COPY_PROBLEM = BenchProblem(COPY, "copy", "forward")
 PRODUCT_PROBLEMS = [BenchProblem(cell, "matmul", "forward") for cell in MATMULS]
@@ -94,14 +94,13 @@ class Measured:
         timing = self.timings.get(name)
         return timing.median if timing and timing.samples else None
 
-    def fastest_peer(self, among: Collection[str] | None = None) -> tuple[str, float] | None:
+    def fastest_peer(self) -> tuple[str, float] | None:
         """Its name and its seconds. A peer whose results are wrong is nobody's measure, and neither is half a race."""
         if not self.is_complete:
             return None
         rivals = {name: timing for name, timing in self.timings.items() if name != OURS.name}
         timed = {name: t.median for name, t in rivals.items() if t.samples and not t.disagrees}
-        chosen = timed.items() if among is None else [(name, timed[name]) for name in among if name in timed]
-        return min(chosen, key=lambda peer: peer[1], default=None)
+        return min(timed.items(), key=lambda peer: peer[1], default=None)
 
 
 @dataclass
@@ -127,6 +126,41 @@ class BenchRun:
             if timing.samples and not timing.disagrees
         ]
         return max(rates, key=lambda rate: rate[1], default=None)
+
+
+# --- ratios to peers and to the machine's limits, and rates, of medians -----------------------------------------------
+
+
+def ratio_to_peer(result: Measured) -> float | None:
+    """How many times faster gradspec is than the fastest peer."""
+    ours, peer = result.median(OURS.name), result.fastest_peer()
+    return peer[1] / ours if ours and peer else None
+
+
+def share_of_copy(result: Measured) -> float | None:
+    """Which part of gradspec's time a copy of the same bytes takes."""
+    ours, limit = result.median(OURS.name), result.copy_limit
+    return limit / ours if ours and limit and result.problem.bytes >= SMALLEST_LIMIT else None
+
+
+def share_of_product(result: Measured, run: BenchRun) -> float | None:
+    """gradspec's operations per second, as a part of the best matrix product's."""
+    ours, best = rate(result, result.median(OURS.name)), run.best_product()
+    return ours / best[1] if ours and best else None
+
+
+def rate(result: Measured, seconds: float | None) -> float | None:
+    """Operations per second of a call that takes so long."""
+    return result.problem.flops / seconds if seconds and result.problem.flops else None
+
+
+def rate_of_peer(result: Measured) -> float | None:
+    """Operations per second of the fastest peer."""
+    peer = result.fastest_peer()
+    return rate(result, peer[1]) if peer else None
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def product_problems(problems: Sequence[BenchProblem]) -> list[BenchProblem]:
@@ -261,12 +295,12 @@ def _time(remote: Remote, timing: Timing, calls: int, repeats: int) -> None:
     timing.reason = answer.get("failed", "")
 
 
-def _stored(remote: Remote) -> list[Any]:
+def _stored(remote: Remote) -> list[Array]:
     with np.load(_results_file(remote), allow_pickle=False) as file:
         return [file[name] for name in file.files]
 
 
-Results = Sequence[Any]
+Results = Sequence[Array]
 
 
 def disagreements(found: dict[str, Results], loose: float = LOOSE["f32"]) -> dict[str, str]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from gradspec.bench.contenders import Participant
+from gradspec.bench.worker import Message
 from gradspec.system.machine import processors
 from gradspec.system.processes import Child, ProcessLostError, environment, module_child
 
@@ -54,7 +54,7 @@ class Remote:
         self.versions = greeting["versions"]
         self._stop(child)
 
-    def ask(self, **request: Any) -> dict[str, Any]:
+    def ask(self, **request: object) -> Message:
         """The answer to one request; the process runs from here until it has answered."""
         if self._child is None:
             self.start()
@@ -71,7 +71,7 @@ class Remote:
             child, self._child = self._child, None
             child.kill()
 
-    def _reply(self, child: Child, request: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _reply(self, child: Child, request: dict[str, object] | None = None) -> Message:
         try:
             if request is not None:
                 child.send(request, self.timeout)
