@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from math import inf, isfinite, isinf, nextafter
-from typing import Any
 
 from flint import arb
 
@@ -267,7 +266,7 @@ def _product_error(a: float, b: float, product: float) -> float:
     return ((a_head * b_head - product) + a_head * b_tail + a_tail * b_head) + a_tail * b_tail
 
 
-def _enclose(value: Any) -> Interval:
+def _enclose(value: object) -> Interval:
     if isinstance(value, Interval):
         return value
     if isinstance(value, float):

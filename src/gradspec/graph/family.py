@@ -87,11 +87,11 @@ class Family:
             self._example = self._constants.shared(example)
             self._graphs.put(self._key(*self._settled([v.type for v in example.inputs])), self._example)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         """Run on arrays: one array for one output, a tuple for several."""
         return self.at(*arrays)(*arrays)
 
-    def at(self, *like: Any, dtype: DType | None = None, **sizes: int) -> Graph:
+    def at(self, *like: object, dtype: DType | None = None, **sizes: int) -> Graph:
         """The graph for arrays or types like these, or for sizes by name, ``at(batch=8, dtype=gs.f64)``."""
         if like and (sizes or dtype):
             raise TypeError("give arrays or types of the inputs, or sizes by name and a dtype, not both")
@@ -207,14 +207,14 @@ class Family:
 
     __repr__ = __str__
 
-    def __deepcopy__(self, memo: Any) -> Family:
+    def __deepcopy__(self, memo: object) -> Family:
         return self  # it never changes what it means
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a family holds the model that it was made of and cannot be pickled; save graphs of it: at(…)")
 
 
-def _type(value: Any, stated: OpenType) -> TensorType:
+def _type(value: object, stated: OpenType) -> TensorType:
     """The type of an array; plain numbers, alone or in lists, take the dtype of their input."""
     if isinstance(value, TensorType):
         return value

@@ -40,7 +40,7 @@ SERVICES = Provided[Services]()
 class Graph(Body):
     """Inputs, constants, nodes in order of execution, and outputs. Every method returns a new graph."""
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         """Run on arrays: one array for one output, a tuple for several."""
         return SERVICES().run(self, arrays)
 

@@ -69,7 +69,7 @@ def _matters(field: dataclasses.Field[Any], record: Attributes) -> bool:
     return "usual" not in field.metadata or any(entry != field.metadata["usual"] for entry in value)
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
     if dataclasses.is_dataclass(value):

@@ -149,7 +149,7 @@ def _keys(tree: dict[Any, Any]) -> list[Any]:
         raise TypeError(f"the keys {list(tree)} of a dict of arrays cannot be sorted; use strings") from None
 
 
-def _registered(tree: Any) -> Opened | None:
+def _registered(tree: object) -> Opened | None:
     if type(tree) not in _REGISTERED:
         return None
     flatten, unflatten = _REGISTERED[type(tree)]
@@ -157,7 +157,7 @@ def _registered(tree: Any) -> Opened | None:
     return Opened(list(children), lambda new: unflatten(rest, new), (type(tree), rest))
 
 
-def _registered_elsewhere(tree: Any) -> Opened | None:
+def _registered_elsewhere(tree: object) -> Opened | None:
     """As JAX or PyTorch sees it: an object could only be registered there if they are loaded."""
     for name in ("jax.tree_util", "torch.utils._pytree"):
         module = sys.modules.get(name)
@@ -174,7 +174,7 @@ def _closer(module: Any, structure: Any) -> Callable[[Sequence[Any]], Any]:
     return lambda new: module.tree_unflatten(list(new), structure)
 
 
-def _sequence(tree: Any) -> Opened | None:
+def _sequence(tree: object) -> Opened | None:
     """Other lists and tuples, named ones among them."""
     if not isinstance(tree, list | tuple):
         return None
@@ -182,7 +182,7 @@ def _sequence(tree: Any) -> Opened | None:
     return Opened(tree, build, type(tree), getattr(tree, "_fields", ()))
 
 
-def _dataclass(tree: Any) -> Opened | None:
+def _dataclass(tree: object) -> Opened | None:
     """The fields of a dataclass, except those that are declared with ``metadata={"static": True}``."""
     if not is_dataclass(tree) or isinstance(tree, type):
         return None
@@ -198,7 +198,7 @@ def _dataclass(tree: Any) -> Opened | None:
     return Opened([getattr(tree, name) for name in names], close, (type(tree), rest), names)
 
 
-def _structure(tree: Any) -> str:
+def _structure(tree: object) -> str:
     if tree is None:
         return "None"
     opened = _opened(tree)

@@ -145,7 +145,7 @@ def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
     places = tuple(role_of.values())
 
     @wraps(operator)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if not kwargs.keys() <= role_of.keys():
             unknown = next(name for name in kwargs if name not in role_of)
             raise TypeError(f"{operator.__name__} has {argument(unknown, role_of)}")
@@ -198,7 +198,7 @@ def _add(value: Any, role: ParameterRole, arrays: list[Any], key: list[Hashable]
     return True
 
 
-def _type_of(value: Any) -> TensorType:
+def _type_of(value: object) -> TensorType:
     library = device_library([value])
     return type_of(as_array(value)) if library is None else library.type_of(value)
 

@@ -41,7 +41,7 @@ class IntervalTensor(Tensor):
         self.path = path
 
 
-def evaluate(graph: Graph, *args: Any, domain: Domain, path: str | None = None) -> Any:
+def evaluate(graph: Graph, *args: object, domain: Domain, path: str | None = None) -> Any:
     """What the graph means in ``domain``: a Tensor for one output, a tuple for several.
 
     Arrays and nested lists are converted; a Tensor is used unchanged, so that intervals or dual numbers can be passed.
@@ -133,7 +133,7 @@ def _opened(ends: Any, nothing: float) -> Any:
     return np.where(np.isnan(ends), nothing, ends)
 
 
-def _given(var: Var, value: Any, domain: Domain) -> Tensor:
+def _given(var: Var, value: object, domain: Domain) -> Tensor:
     argument = value if isinstance(value, Tensor) else _in_domain(var, to_numpy(value), domain)
     if argument.shape != var.shape:
         raise ShapeError(f"input {var!r} was given a tensor of shape {argument.shape}; pass one of shape {var.shape}")
@@ -145,7 +145,7 @@ def _entered(var: Var, result: Tensor, domain: Domain) -> Tensor:
     return domain.tensor(result) if var.type.is_float else result
 
 
-def _in_domain(var: Var, value: Any, domain: Domain) -> Tensor:
+def _in_domain(var: Var, value: object, domain: Domain) -> Tensor:
     if var.dtype is boolean:
         array = np.asarray(value)
         return Tensor(array.shape, map(_truth, array.flat))

@@ -22,14 +22,14 @@ from gradspec.spec.errors import FormatError
 SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def fields_to_json(record: Any) -> dict[str, Any]:
+def fields_to_json(record: object) -> dict[str, Any]:
     """The fields of a record by name, but for those that came later and have their defaults."""
     cls: type = type(record)
     values = {f: getattr(record, f.name) for f in _fields(cls)}
     return {f.name: to_json(v, f.name) for f, v in values.items() if not (_came_later(f) and v == f.default)}
 
 
-def to_json(value: Any, where: str) -> Any:
+def to_json(value: object, where: str) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):
@@ -60,7 +60,7 @@ def fields_from_json(cls: type, data: Any, where: str) -> Any:
     return cls(**values)
 
 
-def from_json(item: Any, records: dict[str, type], where: str) -> Any:
+def from_json(item: object, records: dict[str, type], where: str) -> Any:
     if isinstance(item, list):
         return tuple(
             from_json(v, records, f"{where}[{i}]") if isinstance(v, list | dict) else v for i, v in enumerate(item)
@@ -74,7 +74,7 @@ def from_json(item: Any, records: dict[str, type], where: str) -> Any:
     raise FormatError(f"{where}: expected a value, a special float or a record of {listed(records)}, not {brief(item)}")
 
 
-def conforms(value: Any, hint: Any) -> bool:
+def conforms(value: object, hint: object) -> bool:
     """Whether a value is of an annotated type. An int will do for a float, but a bool is no int."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:

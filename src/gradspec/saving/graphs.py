@@ -40,7 +40,7 @@ MAX_NODES = 1_000_000
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def save(graph: Graph, path: Any) -> None:
+def save(graph: Graph, path: object) -> None:
     """Write the graph to ``path``, all of it or nothing: a file that is there stays until the new one is complete."""
     text = json.dumps(_structure(check(graph)))
     tensors = {v.name: np.asarray(distinct(array), order="C") for v, array in graph.constants.items()}
@@ -171,7 +171,7 @@ def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Arr
 # --- JSON to graph ---------------------------------------------------------------------------------------------------
 
 
-def _type(dtype: Any, shape: Any, where: str) -> TensorType:
+def _type(dtype: object, shape: object, where: str) -> TensorType:
     return type_from_json(DTYPES, dtype, shape, where)
 
 
@@ -192,7 +192,7 @@ class _Variables(dict[str, Var]):
         self[name] = Var(name, _type(data["dtype"], data["shape"], where), self.owner)
         return self[name]
 
-    def used(self, name: Any, where: str) -> Var:
+    def used(self, name: object, where: str) -> Var:
         if not isinstance(name, str) or name not in self:
             raise FormatError(f"{where}: no variable called {brief(name)} is assigned before this place")
         return self[name]

@@ -52,7 +52,7 @@ def _float(text: str) -> float:
     return number
 
 
-def require_keys(data: Any, keys: Collection[str], where: str, optional: Collection[str] = ()) -> None:
+def require_keys(data: object, keys: Collection[str], where: str, optional: Collection[str] = ()) -> None:
     """Refuse what is not an object with exactly these keys, of which the optional ones may be missing."""
     if not isinstance(data, dict):
         raise FormatError(f"{where}: expected an object, not {brief(data)}")
@@ -62,7 +62,7 @@ def require_keys(data: Any, keys: Collection[str], where: str, optional: Collect
         raise FormatError(f"{where}: {' and '.join(what)}; the keys are {', '.join(keys) or 'none'}")
 
 
-def brief(data: Any) -> str:
+def brief(data: object) -> str:
     """What was found, in a few characters."""
     if isinstance(data, dict):
         return f"an object with {listed(data)}"

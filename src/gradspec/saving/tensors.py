@@ -96,7 +96,7 @@ def checked(array: Array) -> Array:
     return array
 
 
-def type_from_json(dtypes: Mapping[str, DType], dtype: Any, shape: Any, where: str) -> TensorType:
+def type_from_json(dtypes: Mapping[str, DType], dtype: object, shape: object, where: str) -> TensorType:
     """A type whose dtype is written as one of ``dtypes`` and whose shape is a list."""
     if not isinstance(dtype, str) or dtype not in dtypes:
         raise FormatError(f"{where}.dtype: {brief(dtype)} is not one of {', '.join(dtypes)}")

@@ -28,11 +28,11 @@ class FewCasesWarning(UserWarning):
 
 
 def check_kernel(
-    kernel: Any,
+    kernel: object,
     op: str | None = None,
     *,
-    spec: Any = None,
-    inputs: Any = None,
+    spec: object = None,
+    inputs: object = None,
     params: str | None = None,
     array: str | None = None,
     arithmetic: Mapping[str, Any] | None = None,
@@ -55,7 +55,7 @@ def check_kernel(
     timeout: float = 60.0,
     device: str = "cpu",
     isolate: bool = True,
-    **domain: Any,
+    **domain: object,
 ) -> Run:
     """Judge a kernel, and raise an ``AssertionError`` that reports every defect by its smallest case.
 
@@ -132,7 +132,7 @@ def _can_be_isolated(name: str) -> bool:
 
 
 def _target(
-    kernel: Any,
+    kernel: object,
     op: str | None,
     jvp: Callable[..., Any] | None,
     vjp: Callable[..., Any] | None,
@@ -150,7 +150,7 @@ def _target(
     return target.declaring(**own, strict=is_strict, is_tried=True, **domain)
 
 
-def _given_together(spec: Any, inputs: Any, params: str | None) -> None:
+def _given_together(spec: object, inputs: object, params: str | None) -> None:
     from gradspec.conformance.campaign.request import require_spec_with_inputs
 
     require_spec_with_inputs(spec, inputs, params=params)

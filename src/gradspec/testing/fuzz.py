@@ -72,7 +72,7 @@ class Trial:
     """Inputs are multiples of it, so that averages are whole."""
     work: int
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         return getattr(gs, self.op)(*inputs, **self.attributes)
 
 
@@ -396,7 +396,7 @@ def _integers(array: Array) -> Any:
     return gs.spec.Tensor(array.shape, array.ravel().tolist())
 
 
-def _as_list(results: Any) -> list[Any]:
+def _as_list(results: object) -> list[Any]:
     return list(results) if isinstance(results, tuple | list) else [results]
 
 

@@ -69,7 +69,7 @@ class Queue:
         self._heap: list[tuple[float, int, Any]] = []
         self._order = count()
 
-    def push(self, margin: float, part: Any) -> None:
+    def push(self, margin: float, part: object) -> None:
         heapq.heappush(self._heap, (float(margin), next(self._order), part))
 
     def pop(self, most: int) -> list[Any]:

@@ -94,7 +94,7 @@ def campaign(
 class VerifyCampaign:
     """One run. Ctrl-C ends it, and what was answered is in the file."""
 
-    def __init__(self, listed: list[Instance], kernels: str, seed: int, output: Any, watch: CampaignWatch) -> None:
+    def __init__(self, listed: list[Instance], kernels: str, seed: int, output: object, watch: CampaignWatch) -> None:
         self._listed, self._kernels, self._seed, self._watch = listed, kernels, seed, watch
         self._kept = AnswerFile(output, kernels, seed) if output is not None else None
         self._token = secrets.token_hex(8)

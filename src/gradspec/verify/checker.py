@@ -143,7 +143,9 @@ class FreeNumbers:
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def _leaves(first: Array, second: Array, root: Any, parts: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Iterator[Any]:
+def _leaves(
+    first: Array, second: Array, root: object, parts: Callable[[Any, Any, Any], tuple[Any, Any]]
+) -> Iterator[Any]:
     """What the leaves of a tree in preorder have of the root, which is divided at every inner node."""
     if first.ndim != 1 or first.shape != second.shape:
         raise RefusedError("the tree is not written as two columns of one length")

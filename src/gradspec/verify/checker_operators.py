@@ -67,7 +67,7 @@ def move_cells(parts: Sequence[tuple[int, Map, Map]], offset: Array, repeats: in
     )
 
 
-def _batched(function: Callable[..., Array], *arguments: Any) -> Map:
+def _batched(function: Callable[..., Array], *arguments: object) -> Map:
     return lambda x: function(x, *arguments)
 
 
