@@ -25,7 +25,7 @@ from gradspec.graph.show import distinct
 from gradspec.graph.types import DTYPES, TensorType
 from gradspec.ops.table import operators
 from gradspec.saving.attributes import fields_from_json, fields_to_json
-from gradspec.saving.files import regular_file, replacing
+from gradspec.saving.files import FilePath, regular_file, replacing
 from gradspec.saving.strict_json import brief, require_keys, strict_json
 from gradspec.saving.tensors import MAX_HEADER, METADATA, read_header, read_tensor, stored_tensors, type_from_json
 from gradspec.spec.errors import FormatError
@@ -40,7 +40,7 @@ MAX_NODES = 1_000_000
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def save(graph: Graph, path: object) -> None:
+def save(graph: Graph, path: FilePath) -> None:
     """Write the graph to ``path``, all of it or nothing: a file that is there stays until the new one is complete."""
     text = json.dumps(_structure(check(graph)))
     tensors = {v.name: np.asarray(distinct(array), order="C") for v, array in graph.constants.items()}
@@ -101,7 +101,7 @@ def _application(node: Node) -> dict[str, Any]:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def load(path: Any) -> Graph:
+def load(path: FilePath) -> Graph:
     """The graph that ``g.save(path)`` wrote. A file that is not one, or is damaged, raises ``gs.FormatError``.
 
     >>> import gradspec as gs, tempfile
