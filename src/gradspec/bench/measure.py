@@ -5,6 +5,8 @@ Where arithmetic is counted, matrix products are timed before the first problem 
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,12 +14,15 @@ from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import TracebackType
 
 import numpy as np
 
 from gradspec.bench.contenders import LIMITS, ON_CPU, OURS, Participant, Race
 from gradspec.bench.grid import COPY, MATMULS, Array, BenchProblem
-from gradspec.bench.remote import Remote, WorkerLostError
+from gradspec.bench.worker import Message
+from gradspec.system.machine import processors
+from gradspec.system.processes import Child, ProcessLostError, environment, module_child
 
 SHORTEST = 2e-3  # seconds that a timing lasts at least: short calls are repeated inside it
 LOOSE = {"f32": 1e-3, "f16": 1e-2, "bf16": 8e-2}
@@ -336,3 +341,78 @@ def disagreement(found: Results, expected: Results, by: str = OURS.name, loose: 
         if not difference <= loose * np.max(np.abs(b), initial=1e-30):
             return f"differs from {by} by {difference:.3g} in result {i + 1} of {len(found)}"
     return ""
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+class WorkerLostError(Exception):
+    """The process ended or did not answer in time; it has been killed and is started again when next asked."""
+
+
+@dataclass
+class Remote:
+    """Use it in a ``with`` statement: nothing is left running after it."""
+
+    entry: Participant
+    threads: int
+    folder: Path
+    timeout: float
+    more: Mapping[str, str] = field(default_factory=dict)  # variables of the process
+    versions: dict[str, str] = field(default_factory=dict)
+    _child: Child | None = None
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        """Raises ``WorkerLostError`` with the reason if the contender cannot be started."""
+        arguments, variables = [self.entry.factory, str(self.threads)], {**environment(self.threads), **self.more}
+        child = self._child = module_child("gradspec.bench.worker", arguments, variables)
+        if self.threads < processors() and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(child.pid, sorted(os.sched_getaffinity(0))[: self.threads])
+        greeting = self._reply(child)
+        if "failed" in greeting:
+            self.kill()
+            raise WorkerLostError(greeting["failed"])
+        self.versions = greeting["versions"]
+        self._stop(child)
+
+    def ask(self, **request: object) -> Message:
+        """The answer to one request; the process runs from here until it has answered."""
+        if self._child is None:
+            self.start()
+        child = self._child
+        assert child is not None
+        child.signal(signal.SIGCONT)
+        answer = self._reply(child, request)
+        self._stop(child)
+        return answer
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing, and its children."""
+        if self._child is not None:
+            child, self._child = self._child, None
+            child.kill()
+
+    def _reply(self, child: Child, request: dict[str, object] | None = None) -> Message:
+        try:
+            if request is not None:
+                child.send(request, self.timeout)
+            return child.receive(self.timeout)
+        except ProcessLostError as loss:
+            self._child = None
+            raise WorkerLostError(str(loss)) from None
+
+    @staticmethod
+    def _stop(child: Child) -> None:
+        """Returns when the process has stopped, so that the next one runs alone."""
+        child.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

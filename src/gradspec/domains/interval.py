@@ -20,8 +20,7 @@ from gradspec.domains.ball import (
     turning_points,
     working,
 )
-from gradspec.domains.domain import Domain
-from gradspec.domains.enclosure import candidates, possible_order
+from gradspec.domains.domain import Domain, candidates, possible_order
 from gradspec.domains.exact import rational, rational_or_special
 from gradspec.domains.formats import float_above, float_below
 from gradspec.spec.errors import DTypeError, UnsupportedError

@@ -12,11 +12,11 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
-from gradspec.verify.answers import names
 from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
 from gradspec.verify.bounds import bounder, prepare_inputs, prepare_rows
 from gradspec.verify.property import Inequality, Property, PropertyCase
 from gradspec.verify.prove import flatten_graph, make_goal
+from gradspec.verify.solving import names
 
 MOST_VIEWS = 8
 """Cases of a property that are looked at."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from gradspec.conformance.report.templates import render_page
 from gradspec.graph.ir import Array
-from gradspec.verify.answers import Answer
-from gradspec.verify.solving import Question
+from gradspec.verify.solving import Answer, Question
 
 KINDS = {"unsat": "pass", "sat": "defect", "unknown": "undecided"}
 """The colours of the answers are those of the judge's kinds."""
