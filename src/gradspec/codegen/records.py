@@ -169,7 +169,7 @@ class Block:
         self.words: list[int] = [0] * (kind.size // WORD)
         self.operands: dict[int, int] = {}
         _writer(kind)(self, record, 0, 0)
-        self._pack, self._parts, self._slots = self._cut()
+        self._pack, self._parts, self._slots = self._split_at_operands()
 
     @property
     def size(self) -> int:
@@ -183,23 +183,23 @@ class Block:
             parts[slot] = addresses[operand]
         return self._pack(*parts)
 
-    def _cut(self) -> tuple[Callable[..., bytes], list[bytes | int], list[tuple[int, int]]]:
+    def _split_at_operands(self) -> tuple[Callable[..., bytes], list[bytes | int], list[tuple[int, int]]]:
         """What packs bytes that are known and addresses that are not, these bytes, and where addresses come in."""
         parts: list[bytes | int] = []
         slots: list[tuple[int, int]] = []
         format, done = "=", 0
         for at, operand in sorted(self.operands.items()):
             if at > done:
-                parts.append(_packed(self.words[done:at]))
+                parts.append(_pack_words(self.words[done:at]))
                 format += f"{WORD * (at - done)}s"
             slots.append((len(parts), operand))
             parts.append(0)
             format, done = format + "q", at + 1
-        parts.append(_packed(self.words[done:]))
+        parts.append(_pack_words(self.words[done:]))
         return Struct(f"{format}{WORD * (len(self.words) - done)}s").pack, parts, slots
 
 
-def _packed(words: Sequence[int]) -> bytes:
+def _pack_words(words: Sequence[int]) -> bytes:
     return pack(f"={len(words)}q", *words)
 
 

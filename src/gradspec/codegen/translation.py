@@ -326,7 +326,7 @@ class _Translation:
             self._fix_result(value)
         if isinstance(value, tuple) and isinstance(self.result, tuple) and len(value) != len(self.result):
             raise Refusal(f"{len(value)} values where other paths return {len(self.result)}")
-        if _map_leaves(_kept, value) != _map_leaves(_kept, self.result):
+        if _map_leaves(_without_numbers, value) != _map_leaves(_without_numbers, self.result):
             raise Refusal("some paths return something else")
         kinds = [leaf.passed for leaf in _leaves(self.result) if isinstance(leaf, _Passed)]
         numbers = [leaf for leaf in _leaves(value) if _is_number(leaf)]
@@ -620,9 +620,9 @@ class _Translation:
             raise self._error(node, refusal) from None
 
     def _static(self, node: ast.expr) -> Expression:
-        return self._known(self._value(node), node)
+        return self._require_known(self._value(node), node)
 
-    def _known(self, value: Expression, node: ast.expr) -> Expression:
+    def _require_known(self, value: Expression, node: ast.expr) -> Expression:
         if isinstance(value, Value | Affine):
             raise Refusal(f"`{ast.unparse(node)}` is not known before the kernel runs")
         return value
@@ -664,7 +664,7 @@ class _Translation:
         p, at = self._value(node.value), self._value(node.slice)
         if isinstance(p, Value):
             return self.write.get(p, at)
-        return self.write.entry(p, at) if isinstance(p, Entries) else _item(p, self._known(at, node.slice))
+        return self.write.entry(p, at) if isinstance(p, Entries) else _item(p, self._require_known(at, node.slice))
 
     def _slots_of(self, node: ast.expr) -> Expression:
         """Where a part of a tuple that changes lies, so that no other part is read; None for anything else."""
@@ -926,7 +926,7 @@ def _type_passed(leaf: Expression) -> Expression:
     return leaf.type if isinstance(leaf, Affine) else leaf
 
 
-def _kept(leaf: Expression) -> Expression:
+def _without_numbers(leaf: Expression) -> Expression:
     """What all paths of a function return alike: not numbers, but what is known."""
     return 0 if isinstance(leaf, _Passed) or _is_number(leaf) else leaf
 

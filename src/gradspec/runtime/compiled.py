@@ -145,7 +145,7 @@ class Executable:
     def attach(self, operands: Sequence[Array]) -> Constants:
         """The values of the constant slots: operands, constants of the plan, and results of the prologue."""
         plan = self.plan
-        values = {**dict(zip(plan.operands, map(_aligned, operands), strict=True)), **plan.constants}
+        values = {**dict(zip(plan.operands, map(_copy_unaligned, operands), strict=True)), **plan.constants}
         for step in plan.prologue:
             results = _run_once(plan.backend, step, [values[v] for v in step.inputs])
             values |= zip(step.outputs, map(_frozen, results), strict=True)
@@ -189,7 +189,7 @@ def _run_task_once(task: Task, operands: Sequence[Array]) -> Sequence[Array]:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-def _aligned(array: Array) -> Array:
+def _copy_unaligned(array: Array) -> Array:
     return array if array.flags.aligned else _frozen(array.copy())
 
 

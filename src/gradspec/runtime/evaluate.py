@@ -74,12 +74,12 @@ def evaluate(graph: Graph, *args: object, domain: Domain, path: str | None = Non
 
 
 def _by_scalars(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
-    values = {v: _given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
+    values = {v: _as_input(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
     values |= {v: _in_domain(v, array, domain) for v, array in graph.constants.items()}
     for node in graph.nodes:
         results = node.op.spec(node.attrs, *(values[v] for v in node.inputs))
         if not any(v.type.is_float for v in node.inputs):
-            results = tuple(_entered(v, r, domain) for v, r in zip(node.outputs, results, strict=True))
+            results = tuple(_enter_domain(v, r, domain) for v, r in zip(node.outputs, results, strict=True))
         values |= zip(node.outputs, results, strict=True)
     return tuple(values[v] for v in graph.outputs)
 
@@ -115,7 +115,7 @@ def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor
     """Boxes in float64, as the intervals' ends are; of the real numbers, as intervals are."""
     if not all(v.type.is_float for v in graph.outputs):
         raise UnsupportedError('boxes are of floats, and an output is none; use path="scalar"')
-    given = [_given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)]
+    given = [_as_input(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)]
     bounded = [v.type.is_float for v in graph.inputs]
     run = compile(boxes(graph, BoundArithmetic(f64, any=False), bounded))
     arrays: list[Any] = []
@@ -125,22 +125,23 @@ def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor
         arrays += [np.array(end, dtype).reshape(var.shape) for end in ends]
     flat = run(*arrays)
     pairs = zip(graph.outputs, flat[::2], flat[1::2], strict=True)
-    return tuple(domain.tensor(_opened(low, -np.inf), _opened(high, np.inf)) for _, low, high in pairs)  # type: ignore[call-arg]
+    opened = ((_open_ends(low, -np.inf), _open_ends(high, np.inf)) for _, low, high in pairs)
+    return tuple(domain.tensor(*ends) for ends in opened)  # type: ignore[call-arg]
 
 
-def _opened(ends: Any, nothing: float) -> Any:
+def _open_ends(ends: Any, nothing: float) -> Any:
     """Where nothing is known, the end is infinite."""
     return np.where(np.isnan(ends), nothing, ends)
 
 
-def _given(var: Var, value: object, domain: Domain) -> Tensor:
+def _as_input(var: Var, value: object, domain: Domain) -> Tensor:
     argument = value if isinstance(value, Tensor) else _in_domain(var, to_numpy(value), domain)
     if argument.shape != var.shape:
         raise ShapeError(f"input {var!r} was given a tensor of shape {argument.shape}; pass one of shape {var.shape}")
     return argument
 
 
-def _entered(var: Var, result: Tensor, domain: Domain) -> Tensor:
+def _enter_domain(var: Var, result: Tensor, domain: Domain) -> Tensor:
     """A result of integers alone, which become numbers of the domain where floats are meant."""
     return domain.tensor(result) if var.type.is_float else result
 

@@ -115,7 +115,7 @@ def load(path: FilePath) -> Graph:
     with regular_file(path) as file:
         try:
             header, size = read_header(file)
-            structure = strict_json(_embedded(header), "the graph")
+            structure = strict_json(_graph_text(header), "the graph")
             return check(_graph(structure, _tensors(header, file, size)))
         except Exception as error:  # operators' own rules may refuse a file with any exception
             raise FormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
@@ -156,7 +156,7 @@ def _symbolic_zeros(type: TensorType) -> Array:
     return zeros
 
 
-def _embedded(header: dict[str, Any]) -> str:
+def _graph_text(header: dict[str, Any]) -> str:
     metadata = header.pop(METADATA, None)
     if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
         raise FormatError(f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file")

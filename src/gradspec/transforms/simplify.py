@@ -35,7 +35,7 @@ def simplify(graph: Graph) -> Graph:
 
     What a rule needs to know of a node's operands is settled before the node is met, so one pass finds everything.
     """
-    rules = (_moved, _vanished, _Merged())
+    rules = (_fold_movement, _drop_zeros, _Merged())
 
     def replace(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
         return next((found for rule in rules if (found := rule(node, inputs, builder)) is not None), None)
@@ -50,12 +50,12 @@ def remove_unused(graph: Graph) -> Graph:
 
 def fold_constants(graph: Graph) -> Graph:
     """Operators that only move numbers, applied to constants now."""
-    return _rewritten(graph, _moved)
+    return _rewritten(graph, _fold_movement)
 
 
 def drop_zeros(graph: Graph) -> Graph:
     """Linear operators of the zeros that derivatives and batches bring along are such zeros again."""
-    return _rewritten(graph, _vanished)
+    return _rewritten(graph, _drop_zeros)
 
 
 def merge_equal_nodes(graph: Graph) -> Graph:
@@ -63,7 +63,7 @@ def merge_equal_nodes(graph: Graph) -> Graph:
     return _rewritten(graph, _Merged())
 
 
-def _moved(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+def _fold_movement(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     if not node.op.is_data_movement:
         return None
     arrays = [a for v in inputs if (a := builder.value(v)) is not None]
@@ -73,7 +73,7 @@ def _moved(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     return [builder.share(array.view(), v.name) for array, v in zip(results, node.outputs, strict=True)]
 
 
-def _vanished(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+def _drop_zeros(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     if node.op.linear is None:
         return None
     zeros = [is_symbolic_zero(builder.value(v)) for v in inputs if v.type.is_float]

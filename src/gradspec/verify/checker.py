@@ -164,7 +164,7 @@ def _leaves(
         raise RefusedError(f"the tree does not cover its box: {len(stack)} parts of it have no leaves")
 
 
-def _batched(items: Iterator[Any], most: int) -> Iterator[list[Any]]:
+def _in_batches(items: Iterator[Any], most: int) -> Iterator[list[Any]]:
     while found := list(islice(items, most)):
         yield found
 
@@ -184,7 +184,7 @@ def check_inputs(case: CheckedCase, tree: InputTree) -> int:
     most_rows = max([2 * v.type.size for v in network.inner] + [sum(len(of.inequalities) for of in case.unsafe), 1])
     most = max(1, min(MOST_BOXES, MOST_CELLS // (most_rows * network.largest)))
     count = 0
-    for boxes in _batched(_leaves(tree.axis, tree.cut, (case.low, case.high), halves), most):
+    for boxes in _in_batches(_leaves(tree.axis, tree.cut, (case.low, case.high), halves), most):
         inputs = case.inputs(*(np.stack(ends) for ends in zip(*boxes, strict=True)))
         found = network.boxes(inputs, network.tighten(inputs))
         proved = case.by_any_row(found)
@@ -220,7 +220,7 @@ class SignCheck:
         self._root = {v: (found[v].low, found[v].high) for v in network.inner}
         count = 0
         parts = _leaves(tree.node, tree.cell, (), self._sides) if self._open else iter(())
-        for leaves in _batched(parts, most):
+        for leaves in _in_batches(parts, most):
             self._check(leaves, count)
             count += len(leaves)
         if count != len(tree.rows):

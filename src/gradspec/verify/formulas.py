@@ -53,7 +53,7 @@ class Algebra:
         if self._left < 0:
             raise UnsupportedError("its formulas come to millions of inequalities and numbers; split it into several")
 
-    def _charged(self, number: Fraction) -> Fraction:
+    def _charge(self, number: Fraction) -> Fraction:
         self.spend(checked_bits(number) // 256)
         return number
 
@@ -71,14 +71,14 @@ class Algebra:
         for variable, number in term.items():
             if variable not in found:
                 found[variable] = number
-            elif combined := self._charged(found.pop(variable) + number):
+            elif combined := self._charge(found.pop(variable) + number):
                 found[variable] = combined
 
     def scale(self, term: Term, factor: Fraction) -> Term:
         if factor == 1:
             return term
         self.spend(len(term))
-        return {variable: self._charged(number * factor) for variable, number in term.items() if factor}
+        return {variable: self._charge(number * factor) for variable, number in term.items() if factor}
 
     def subtract(self, terms: Sequence[Term]) -> Term:
         """The first less the others; of a single term, its negative."""

@@ -61,7 +61,7 @@ def page(asked: Question, answer: Answer, views: Sequence[View] | None, why: str
         kind=KINDS[answer.answer],
         statement=STATED[answer.answer].format(of=OF[answer.kernels]),
         facts=_facts(asked, answer),
-        views=None if views is None else [_described(view) for view in views],
+        views=None if views is None else [_describe_view(view) for view in views],
         why=why,
         short=_short,
     )
@@ -78,7 +78,7 @@ def _facts(asked: Question, answer: Answer) -> dict[str, str]:
     }
 
 
-def _described(view: View) -> dict[str, Any]:
+def _describe_view(view: View) -> dict[str, Any]:
     """What the page says of a view."""
     number, explanation = view["case"] + 1, view["explanation"]
     margins = sorted(view["margins"], key=lambda pair: pair[1])
