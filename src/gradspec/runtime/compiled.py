@@ -232,7 +232,7 @@ def _copy_into(outs: Sequence[Array | None], results: Values, inputs: Values) ->
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def require_count(inputs: Sequence[Var], arrays: Sequence[Any]) -> None:
+def require_count(inputs: Sequence[Var], arrays: Sequence[object]) -> None:
     if len(arrays) != len(inputs):
         wanted = ", ".join(map(repr, inputs))
         raise TypeError(f"the graph takes {len(inputs)} arrays ({wanted}), not {len(arrays)}")

@@ -10,7 +10,7 @@ import numpy as np
 from gradspec.graph.arrays import to_numpy
 from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import boolean, f64
 from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.compiled import compile
@@ -73,7 +73,7 @@ def evaluate(graph: Graph, *args: object, domain: Domain, path: str | None = Non
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def _by_scalars(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
+def _by_scalars(graph: Graph, args: Sequence[object], domain: Domain) -> tuple[Tensor, ...]:
     values = {v: _as_input(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
     values |= {v: _in_domain(v, array, domain) for v, array in graph.constants.items()}
     for node in graph.nodes:
@@ -111,7 +111,7 @@ def _terms(graph: Graph) -> int:
     return total
 
 
-def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
+def _by_boxes(graph: Graph, args: Sequence[object], domain: Domain) -> tuple[Tensor, ...]:
     """Boxes in float64, as the intervals' ends are; of the real numbers, as intervals are."""
     if not all(v.type.is_float for v in graph.outputs):
         raise UnsupportedError('boxes are of floats, and an output is none; use path="scalar"')
@@ -129,7 +129,7 @@ def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor
     return tuple(domain.tensor(*ends) for ends in opened)  # type: ignore[call-arg]
 
 
-def _open_ends(ends: Any, nothing: float) -> Any:
+def _open_ends(ends: Array, nothing: float) -> Array:
     """Where nothing is known, the end is infinite."""
     return np.where(np.isnan(ends), nothing, ends)
 

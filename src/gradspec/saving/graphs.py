@@ -64,7 +64,7 @@ def to_text(graph: Graph) -> str:
     return json.dumps([_structure(check(graph)), [_array_to_json(array) for array in graph.constants.values()]])
 
 
-def _array_to_json(array: Array) -> Any:
+def _array_to_json(array: Array) -> object:
     """Shape and bytes; None for a zero that a builder made, which ``np.zeros`` would not stand for."""
     if is_symbolic_zero(array):
         return None
@@ -72,7 +72,7 @@ def _array_to_json(array: Array) -> Any:
     return [list(stored.shape), b64encode(stored.tobytes()).decode()]
 
 
-def _structure(graph: Graph) -> dict[str, Any]:
+def _structure(graph: Graph) -> dict[str, object]:
     return {
         "version": VERSION,
         "inputs": [_declaration(v) for v in graph.inputs],
@@ -82,11 +82,11 @@ def _structure(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _declaration(var: Var) -> dict[str, Any]:
+def _declaration(var: Var) -> dict[str, object]:
     return {"name": var.name, "dtype": var.dtype.name, "shape": list(map(int, var.shape))}
 
 
-def _application(node: Node) -> dict[str, Any]:
+def _application(node: Node) -> dict[str, object]:
     if operators().get(node.op.name) is not node.op:
         raise ValueError(f"{node.op} is not an operator of gradspec's own, so a file cannot name it")
     return {
@@ -156,7 +156,7 @@ def _symbolic_zeros(type: TensorType) -> Array:
     return zeros
 
 
-def _graph_text(header: dict[str, Any]) -> str:
+def _graph_text(header: dict[str, object]) -> str:
     metadata = header.pop(METADATA, None)
     if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
         raise FormatError(f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file")

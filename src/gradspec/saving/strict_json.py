@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from gradspec.spec.errors import FormatError
 
@@ -25,7 +25,7 @@ def strict_json(text: str, where: str) -> Any:
         raise FormatError(f"{where}: {error}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -34,7 +34,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _constant(text: str) -> Any:
+def _constant(text: str) -> NoReturn:
     raise FormatError(f"{text} is not JSON")
 
 

@@ -51,7 +51,7 @@ class InstanceAnswer:
         """Whether a list states the contrary; not to know is no contradiction."""
         return {self.answer.answer, self.expected} == {"sat", "unsat"}
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         stated = {"network": self.network, "property": self.property, "limit": self.limit, "expected": self.expected}
         return stated | self.answer.as_json()
 

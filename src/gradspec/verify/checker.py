@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from gradspec.verify.certificate import (
 from gradspec.verify.checker_bounds import MOST_CELLS, CheckedBox, CheckedNetwork, Known, Rows, own
 from gradspec.verify.property import Conjunction, Property, PropertyCase
 from gradspec.verify.vnnlib import read_vnnlib
+
+Item = TypeVar("Item")
 
 MOST_BOXES = 64
 """The leaves that are worked on at once."""
@@ -164,7 +166,7 @@ def _leaves(
         raise RefusedError(f"the tree does not cover its box: {len(stack)} parts of it have no leaves")
 
 
-def _in_batches(items: Iterator[Any], most: int) -> Iterator[list[Any]]:
+def _in_batches(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
     while found := list(islice(items, most)):
         yield found
 

@@ -55,7 +55,9 @@ class BoundExplanation:
         return f"at least {self.bound:.6g}; the inputs cost {sum(float(a.sum()) for a in self.inputs):.3g}{said}"
 
 
-def explain(graph: Graph, lower: Any, upper: Any, row: Any, *others: Any, kernels: str = "any") -> BoundExplanation:
+def explain(
+    graph: Graph, lower: object, upper: object, row: Array, *others: object, kernels: str = "any"
+) -> BoundExplanation:
     """What makes the lower bound of ``⟨row, output⟩`` what it is, over a box of the first inputs.
 
     >>> import gradspec as gs
@@ -115,7 +117,7 @@ class RootView:
     explanation: BoundExplanation
     input_names: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         inputs = [{"shape": a.shape, "cost": a.reshape(-1).tolist()} for a in self.explanation.inputs]
         return asdict(self) | {"explanation": asdict(self.explanation) | {"inputs": inputs}}
 

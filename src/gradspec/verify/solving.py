@@ -166,7 +166,7 @@ class Answer:
         known = {name: fields[name] for name in cls.__dataclass_fields__ if name in fields}
         return cls(**known | {"witness": tuple((name, number) for name, number in fields.get("witness", ()))})
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return asdict(self)
 
     def text(self) -> str:
