@@ -46,10 +46,7 @@ FRAMEWORKS = {"numba", "llvmlite", "torch", "triton", "jax", "onnx", "onnxruntim
 GPU = "gradspec.backends.triton."
 """Whose kernels take tensors of PyTorch; it is imported where there are some."""
 NEVER = {"numba"}
-COMPILER = {
-    f"gradspec.codegen.{stem}"
-    for stem in ("types", "language", "instructions", "translation", "intrinsics", "formats", "elementary")
-}
+COMPILER = {f"gradspec.codegen.{stem}" for stem in ("language", "instructions", "translation", "intrinsics", "formats")}
 """With the sources of kernels, what is imported only where a kernel is compiled."""
 HEAVY = FRAMEWORKS | {"flint", "rich", "click"}
 
@@ -265,8 +262,11 @@ def test_the_rules_see_a_violation(module, source):
         ("gradspec.domains.ball", "import flint\nfrom gradspec import spec"),
         ("gradspec.conformance.targets", "def f():\n    import torch"),
         ("gradspec.interop.torch", "import torch"),
-        ("gradspec.codegen.types", "from llvmlite import ir"),
-        ("gradspec.backends.cpu.pool.kernels.pool", "from llvmlite import ir\nfrom gradspec.codegen.types import f32"),
+        ("gradspec.codegen.language", "from llvmlite import ir"),
+        (
+            "gradspec.backends.cpu.pool.kernels.pool",
+            "from llvmlite import ir\nfrom gradspec.codegen.language import f32",
+        ),
         ("gradspec.backends.cpu.pool.plan", "from gradspec.backends.cpu.pool.arguments import PoolArguments"),
         ("gradspec.backends.cpu.pool.plan", "from gradspec.codegen.records import Operand"),
         ("gradspec.codegen.cache", "def f():\n    import llvmlite.binding"),

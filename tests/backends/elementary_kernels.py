@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gradspec.codegen import elementary
 from gradspec.codegen.formats import FORMATS
+from gradspec.codegen.kernels import elementary
 from gradspec.codegen.language import inlined, lanes, number_of
 from gradspec.codegen.records import Operand, Record
 from gradspec.codegen.translation import kernel_code

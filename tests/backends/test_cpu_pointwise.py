@@ -28,9 +28,9 @@ from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops import pointwise as ops
 from gradspec.ops.convert import Conversion
+from gradspec.ops.core import operators
 from gradspec.ops.linear import BatchNorm
 from gradspec.ops.lp_pool import AbsPower
-from gradspec.ops.table import operators
 from gradspec.runtime import threads
 from gradspec.runtime.task import Task, Work
 

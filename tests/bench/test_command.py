@@ -15,9 +15,19 @@ from gradspec.bench import command, contenders
 from gradspec.bench.command import BenchRequest, perform
 from gradspec.bench.compare import compare, read_run
 from gradspec.bench.grid import problem, problems
-from gradspec.bench.measure import COPY_PROBLEM, PRODUCT_PROBLEMS, BenchRun, Measured, Settings, Timing
+from gradspec.bench.measure import (
+    COPY_PROBLEM,
+    PRODUCT_PROBLEMS,
+    BenchRun,
+    Measured,
+    Settings,
+    Timing,
+    rate_of_peer,
+    ratio_to_peer,
+    share_of_copy,
+    share_of_product,
+)
 from gradspec.bench.plot import draw
-from gradspec.bench.ratios import rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
 from gradspec.bench.report import as_json, remarks, show, show_comparison
 from gradspec.cli import main
 

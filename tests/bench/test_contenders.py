@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from gradspec.bench.contenders import FIXED, GIVEN, PEERS
-from gradspec.bench.contenders.machine import Machine
-from gradspec.bench.contenders.ours import Ours
-from gradspec.bench.data import data
-from gradspec.bench.grid import COPY, GRID, MODES, POOL_OPS, BenchProblem, Conv, Limit, Network, Pool, problem
+from gradspec.bench.contenders.ours import Machine, Ours
+from gradspec.bench.grid import COPY, GRID, MODES, POOL_OPS, BenchProblem, Conv, Limit, Network, Pool, data, problem
 from gradspec.bench.measure import disagreement
 from gradspec.conformance.model.target import NotOfferedError
 

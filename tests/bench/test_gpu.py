@@ -21,8 +21,7 @@ from bench import gpu_doubles  # noqa: E402
 from bench.gpu_doubles import MadeCopy, MadeTorch  # noqa: E402
 from gradspec.bench import command  # noqa: E402
 from gradspec.bench.contenders import gpu, peers, race_on  # noqa: E402
-from gradspec.bench.data import SMALL_BITS, data  # noqa: E402
-from gradspec.bench.grid import GPU_GRID, GPU_POOLS, GRID, BenchProblem, Pool, problem, problems  # noqa: E402
+from gradspec.bench.grid import GPU_GRID, GPU_POOLS, GRID, SMALL_BITS, BenchProblem, Pool, data, problem, problems  # noqa: E402  # noqa: E402
 from gradspec.bench.measure import LOOSE, disagreements  # noqa: E402
 from gradspec.cli import main  # noqa: E402
 from gradspec.conformance.model.target import NotOfferedError  # noqa: E402

@@ -5,8 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from gradspec.bench.data import data
-from gradspec.bench.grid import CELLS, GRID, MATMULS, Conv, Pool, problem, problems
+from gradspec.bench.grid import CELLS, GRID, MATMULS, Conv, Pool, data, problem, problems
 
 POOLS = """P1 (8,64,112,112) 3 2 1 · P2 (8,64,112,112) 2 2 0 · P3 (8,64,56,56) 3 1 1 · P4 (4,32,128,128) 13 1 6
 · P5 (1,3,1024,1024) 5 1 2 · P6 (2,32,32,64,64) 3 2 1 · P7 (16,64,16384) 4 4 0 · P8 (1,8,16,16,16,16) 2 2 0

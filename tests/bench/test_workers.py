@@ -14,8 +14,7 @@ import pytest
 
 from gradspec.bench.contenders import LIMITS, OURS, Participant
 from gradspec.bench.grid import problem
-from gradspec.bench.measure import Settings, disagreement, measure
-from gradspec.bench.remote import Remote, WorkerLostError
+from gradspec.bench.measure import Remote, Settings, WorkerLostError, disagreement, measure
 from patience import PATIENCE
 
 TINY = {"cell": "P11", "op": "max", "mode": "forward"}
@@ -144,7 +143,7 @@ def test_the_end_of_input_ends_a_worker():
 
 def test_a_stopped_worker_does_not_outlive_its_parent():
     script = (
-        "import sys, time, pathlib, gradspec.bench.remote as r, gradspec.bench.contenders as c\n"
+        "import sys, time, pathlib, gradspec.bench.measure as r, gradspec.bench.contenders as c\n"
         "worker = r.Remote(c.LIMITS, 1, pathlib.Path(sys.argv[1]), 900.0)\n"
         "worker.start()\n"
         "print(worker.pid, flush=True)\n"

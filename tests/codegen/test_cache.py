@@ -52,7 +52,7 @@ def count(monkeypatch, compiled):
 
     def compile(identity):
         made.append(identity)
-        header, code = cache._checked(compiled, cache._identity(SOURCE, "increment"))
+        header, code = cache._verify_entry(compiled, cache._identity(SOURCE, "increment"))
         return cache._entry({**header, "identity": identity}, code)
 
     monkeypatch.setattr(cache, "_compile", compile)
@@ -209,7 +209,7 @@ IDENTITY = ("source", "kernel", "sources", "llvmlite", "target", "cpu", "feature
 
 def changed(entry, **changes):
     """A whole entry with another header."""
-    header, code = cache._checked(entry, cache._identity(SOURCE, "increment"))
+    header, code = cache._verify_entry(entry, cache._identity(SOURCE, "increment"))
     return cache._entry({**header, **changes}, code)
 
 

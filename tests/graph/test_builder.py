@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.graph.check import check
-from gradspec.graph.graph import Graph
+from gradspec.graph.graph import Graph, check
 from gradspec.graph.ir import Node, Var
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 import gradspec as gs
 from gradspec.backends.numpy import conv as kernels
 from gradspec.graph.builder import apply
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from gradspec.ops.conv import READ, Convolution
 from gradspec.ops.unfold import UNFOLD, StatedWindows
 from peers.agreement import plain, reals, whole_numbers

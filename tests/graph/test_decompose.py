@@ -8,12 +8,11 @@ import pytest
 
 import gradspec as gs
 from gradspec.graph.builder import apply
-from gradspec.graph.check import check
-from gradspec.ops.core import CORE, decomposed
+from gradspec.graph.graph import check
+from gradspec.ops.core import CORE, decomposed, operators
 from gradspec.ops.pointwise import MAX_SHARE, NONE, WITHIN, ClampRange, gate, step
-from gradspec.ops.table import operators
 from gradspec.transforms.copy import Copier
-from gradspec.transforms.decompose import decompose
+from gradspec.transforms.simplify import decompose
 from graph.op_cases import GraphCase, Integers
 from graph.test_op_laws import CASES, assert_same, evaluated, float_outputs, several, tangents_for
 

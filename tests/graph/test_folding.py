@@ -9,7 +9,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.domains.formats import FORMATS
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 
 DTYPES = {"f16": gs.f16, "bf16": gs.bf16, "f32": gs.f32, "f64": gs.f64}
 

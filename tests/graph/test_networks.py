@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import gradspec as gs
 from gradspec.domains import rational
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from graph.op_cases import dyadics
 
 LENET = {

@@ -12,7 +12,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.domains import Ball, Dual
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from gradspec.transforms.floats import with_floats
 from graph.op_cases import GraphCase, dyadics
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 import gradspec as gs
 from gradspec.domains import Dual, Interval
 from gradspec.graph.builder import apply
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from gradspec.graph.ir import NoAttributes, Op
 from gradspec.ops.pointwise import GATE, NORMAL_CDF, NORMAL_DENSITY
 

@@ -13,7 +13,7 @@ from cases import CASES
 from conformance.test_oracle import DTYPES, MODES, arguments, attributes
 from gradspec.backends.numpy import pool as kernels
 from gradspec.conformance import meaning
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from gradspec.graph.types import type_of
 from graph.op_cases import dyadics
 from peers.test_torch import BINS, DILATED, WINDOWS, cut, torch_operator, windows

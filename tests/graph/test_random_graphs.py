@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradspec as gs
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from gradspec.transforms.simplify import drop_zeros, fold_constants, merge_equal_nodes, remove_unused
 from graph.op_cases import dyadics
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 import gradspec as gs
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 
 RANDOM = np.random.default_rng(3)
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}  # a few hundred roundings of float64 on numbers near 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from gradspec.transforms.simplify import drop_zeros, fold_constants, merge_equal_nodes, remove_unused
 
 

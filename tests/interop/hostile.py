@@ -16,7 +16,7 @@ import numpy as np
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 import gradspec as gs
-from gradspec.graph.check import check
+from gradspec.graph.graph import check
 from saving.test_hostile_files import mutated_structure, opened
 
 MEMORY = 1 << 30  # bytes beyond what the process has when it begins

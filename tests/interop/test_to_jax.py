@@ -268,7 +268,7 @@ def test_quotients_of_integers_drop_their_fraction():
 
 def test_every_operator_has_a_lowering():
     from gradspec.interop.jax.lower import LOWERINGS
-    from gradspec.ops.table import operators
+    from gradspec.ops.core import operators
 
     assert set(LOWERINGS) == set(operators())
 

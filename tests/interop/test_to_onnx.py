@@ -25,9 +25,8 @@ from gradspec.interop.onnx import writer
 from gradspec.interop.onnx.emit.table import emitters
 from gradspec.interop.onnx.writer import NEWEST_RUN, RUNTIME
 from gradspec.ops.conv import READ, Convolution
-from gradspec.ops.core import CORE
+from gradspec.ops.core import CORE, operators
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
-from gradspec.ops.table import operators
 from graph import rows as tables
 from interop import networks
 from interop.rounding import ROUNDED, lift

@@ -24,7 +24,7 @@ from gradspec.interop.torch import device, dropin  # noqa: E402
 from gradspec.interop.torch.call import call  # noqa: E402
 from gradspec.interop.torch.lower import KEEPS_DTYPE, LOWERINGS, VIEWS  # noqa: E402
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of  # noqa: E402
-from gradspec.ops.table import operators  # noqa: E402
+from gradspec.ops.core import operators  # noqa: E402
 from gradspec.runtime import calls  # noqa: E402
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError  # noqa: E402
 from graph.test_op_laws import CASES  # noqa: E402

@@ -19,7 +19,7 @@ import gradspec as gs
 from gradspec.backends import tables
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
-from gradspec.ops.table import operators
+from gradspec.ops.core import operators
 from gradspec.runtime import memory
 from graph.test_op_laws import CASES
 

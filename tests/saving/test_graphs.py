@@ -13,11 +13,10 @@ import pytest
 from safetensors import safe_open
 
 import gradspec as gs
-from gradspec.graph.check import check
-from gradspec.graph.graph import Graph
+from gradspec.graph.graph import Graph, check
 from gradspec.graph.ir import LATER, NoAttributes, Node, Op, Var
 from gradspec.graph.types import DTYPES
-from gradspec.ops.table import operators
+from gradspec.ops.core import operators
 from gradspec.saving import graphs
 from gradspec.saving.attributes import fields_from_json, fields_to_json
 from gradspec.saving.strict_json import strict_json

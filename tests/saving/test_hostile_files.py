@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.graph.check import check
-from gradspec.saving import graphs, strict_json, tensors
+from gradspec.graph.graph import check
+from gradspec.saving import graphs, strict_json
 from graph.test_op_laws import CASES
 
 
@@ -287,7 +287,7 @@ def test_the_error_names_the_file(load, tmp_path):
 @pytest.mark.parametrize(
     ("module", "limit", "where"),
     [
-        (tensors, "MAX_HEADER", "bytes 0 to 7"),
+        (graphs, "MAX_HEADER", "bytes 0 to 7"),
         (strict_json, "MAX_NESTED", "the header"),
         (graphs, "MAX_NODES", "nodes"),
     ],

@@ -12,8 +12,8 @@ import pytest
 import gradspec as gs
 from gradspec.domains import Ball
 from gradspec.ops.box import BoundArithmetic
+from gradspec.ops.core import operators
 from gradspec.ops.pointwise import gate, step
-from gradspec.ops.table import operators
 from gradspec.spec.errors import UnsupportedError
 from gradspec.transforms import boxes
 from graph.op_cases import GraphCase

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradspec as gs
-from gradspec.verify.instances import Instance, read_instances
+from gradspec.verify.campaign import Instance, read_instances
 
 
 @pytest.fixture

@@ -17,10 +17,9 @@ from click.testing import CliRunner
 
 import gradspec as gs
 from gradspec.cli import main
-from gradspec.verify.answers import Answer, format_decimal
 from gradspec.verify.campaign import instances_in_folder
 from gradspec.verify.report import page
-from gradspec.verify.solving import Question
+from gradspec.verify.solving import Answer, Question, format_decimal
 from gradspec.verify.vnnlib import read_vnnlib
 from gradspec.verify.worker import VerifyWorker
 from patience import PATIENCE

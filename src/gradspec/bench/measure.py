@@ -5,25 +5,30 @@ Where arithmetic is counted, matrix products are timed before the first problem 
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import TracebackType
 
 import numpy as np
 
 from gradspec.bench.contenders import LIMITS, ON_CPU, OURS, Participant, Race
-from gradspec.bench.grid import COPY, MATMULS, BenchProblem
-from gradspec.bench.remote import Remote, WorkerLostError
+from gradspec.bench.grid import COPY, MATMULS, Array, BenchProblem
+from gradspec.bench.worker import Message
+from gradspec.system.machine import processors
+from gradspec.system.processes import Child, ProcessLostError, environment, module_child
 
 SHORTEST = 2e-3  # seconds that a timing lasts at least: short calls are repeated inside it
 LOOSE = {"f32": 1e-3, "f16": 1e-2, "bf16": 8e-2}
 """Of the largest number, by format: enough for any order of summation, too little for another operator."""
 MULTIPLIERS = {LIMITS.name: "NumPy"}
+SMALLEST_LIMIT = 1 << 20  # bytes: calls on less are not about memory
 FAR_BEHIND = 4  # times the best: where such a contender stands exactly matters to nobody
 COPY_PROBLEM = BenchProblem(COPY, "copy", "forward")
 PRODUCT_PROBLEMS = [BenchProblem(cell, "matmul", "forward") for cell in MATMULS]
@@ -94,14 +99,13 @@ class Measured:
         timing = self.timings.get(name)
         return timing.median if timing and timing.samples else None
 
-    def fastest_peer(self, among: Collection[str] | None = None) -> tuple[str, float] | None:
+    def fastest_peer(self) -> tuple[str, float] | None:
         """Its name and its seconds. A peer whose results are wrong is nobody's measure, and neither is half a race."""
         if not self.is_complete:
             return None
         rivals = {name: timing for name, timing in self.timings.items() if name != OURS.name}
         timed = {name: t.median for name, t in rivals.items() if t.samples and not t.disagrees}
-        chosen = timed.items() if among is None else [(name, timed[name]) for name in among if name in timed]
-        return min(chosen, key=lambda peer: peer[1], default=None)
+        return min(timed.items(), key=lambda peer: peer[1], default=None)
 
 
 @dataclass
@@ -127,6 +131,41 @@ class BenchRun:
             if timing.samples and not timing.disagrees
         ]
         return max(rates, key=lambda rate: rate[1], default=None)
+
+
+# --- ratios to peers and to the machine's limits, and rates, of medians -----------------------------------------------
+
+
+def ratio_to_peer(result: Measured) -> float | None:
+    """How many times faster gradspec is than the fastest peer."""
+    ours, peer = result.median(OURS.name), result.fastest_peer()
+    return peer[1] / ours if ours and peer else None
+
+
+def share_of_copy(result: Measured) -> float | None:
+    """Which part of gradspec's time a copy of the same bytes takes."""
+    ours, limit = result.median(OURS.name), result.copy_limit
+    return limit / ours if ours and limit and result.problem.bytes >= SMALLEST_LIMIT else None
+
+
+def share_of_product(result: Measured, run: BenchRun) -> float | None:
+    """gradspec's operations per second, as a part of the best matrix product's."""
+    ours, best = rate(result, result.median(OURS.name)), run.best_product()
+    return ours / best[1] if ours and best else None
+
+
+def rate(result: Measured, seconds: float | None) -> float | None:
+    """Operations per second of a call that takes so long."""
+    return result.problem.flops / seconds if seconds and result.problem.flops else None
+
+
+def rate_of_peer(result: Measured) -> float | None:
+    """Operations per second of the fastest peer."""
+    peer = result.fastest_peer()
+    return rate(result, peer[1]) if peer else None
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def product_problems(problems: Sequence[BenchProblem]) -> list[BenchProblem]:
@@ -261,12 +300,12 @@ def _time(remote: Remote, timing: Timing, calls: int, repeats: int) -> None:
     timing.reason = answer.get("failed", "")
 
 
-def _stored(remote: Remote) -> list[Any]:
+def _stored(remote: Remote) -> list[Array]:
     with np.load(_results_file(remote), allow_pickle=False) as file:
         return [file[name] for name in file.files]
 
 
-Results = Sequence[Any]
+Results = Sequence[Array]
 
 
 def disagreements(found: dict[str, Results], loose: float = LOOSE["f32"]) -> dict[str, str]:
@@ -302,3 +341,78 @@ def disagreement(found: Results, expected: Results, by: str = OURS.name, loose: 
         if not difference <= loose * np.max(np.abs(b), initial=1e-30):
             return f"differs from {by} by {difference:.3g} in result {i + 1} of {len(found)}"
     return ""
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+class WorkerLostError(Exception):
+    """The process ended or did not answer in time; it has been killed and is started again when next asked."""
+
+
+@dataclass
+class Remote:
+    """Use it in a ``with`` statement: nothing is left running after it."""
+
+    entry: Participant
+    threads: int
+    folder: Path
+    timeout: float
+    more: Mapping[str, str] = field(default_factory=dict)  # variables of the process
+    versions: dict[str, str] = field(default_factory=dict)
+    _child: Child | None = None
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        """Raises ``WorkerLostError`` with the reason if the contender cannot be started."""
+        arguments, variables = [self.entry.factory, str(self.threads)], {**environment(self.threads), **self.more}
+        child = self._child = module_child("gradspec.bench.worker", arguments, variables)
+        if self.threads < processors() and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(child.pid, sorted(os.sched_getaffinity(0))[: self.threads])
+        greeting = self._reply(child)
+        if "failed" in greeting:
+            self.kill()
+            raise WorkerLostError(greeting["failed"])
+        self.versions = greeting["versions"]
+        self._stop(child)
+
+    def ask(self, **request: object) -> Message:
+        """The answer to one request; the process runs from here until it has answered."""
+        if self._child is None:
+            self.start()
+        child = self._child
+        assert child is not None
+        child.signal(signal.SIGCONT)
+        answer = self._reply(child, request)
+        self._stop(child)
+        return answer
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing, and its children."""
+        if self._child is not None:
+            child, self._child = self._child, None
+            child.kill()
+
+    def _reply(self, child: Child, request: dict[str, object] | None = None) -> Message:
+        try:
+            if request is not None:
+                child.send(request, self.timeout)
+            return child.receive(self.timeout)
+        except ProcessLostError as loss:
+            self._child = None
+            raise WorkerLostError(str(loss)) from None
+
+    @staticmethod
+    def _stop(child: Child) -> None:
+        """Returns when the process has stopped, so that the next one runs alone."""
+        child.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

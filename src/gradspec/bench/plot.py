@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradspec.bench.contenders import OURS, label
 from gradspec.bench.grid import MODES
-from gradspec.bench.measure import BenchRun, Measured
-from gradspec.bench.ratios import SMALLEST_LIMIT, ratio_to_peer
+from gradspec.bench.measure import SMALLEST_LIMIT, BenchRun, Measured, ratio_to_peer
 from gradspec.bench.report import gpu_name
 from gradspec.system.machine import machine
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart by everyone; shapes say the same on paper.
 LOOKS = {
@@ -29,7 +33,13 @@ TITLES = {"pool": "Pooling", "conv": "Convolution", "net": "Networks"}
 OPS = {"max": "max", "avg": "average", "smooth": "smooth max", "conv": "convolution", "net": "network"}
 COPY_LIMIT, PRODUCT_LIMIT = "copy of the same bytes", "best matrix product"
 INK = "#333333"
-LIMIT_MARK = {"color": "black", "marker": "|", "markersize": 20, "markeredgewidth": 2.5, "linestyle": "none"}
+LIMIT_MARK: dict[str, Any] = {
+    "color": "black",
+    "marker": "|",
+    "markersize": 20,
+    "markeredgewidth": 2.5,
+    "linestyle": "none",
+}
 
 
 def draw(run: BenchRun, file: Path) -> None:
@@ -60,7 +70,7 @@ def draw(run: BenchRun, file: Path) -> None:
             axis.tick_params(labelbottom=True)
             if mode == modes[-1]:
                 axis.set_xlabel("milliseconds per call (less is better)")
-        _head(figure, run, axes)
+        _head(figure, run, axes.flat)
         figure.savefig(file, dpi=150, facecolor="white")
         pyplot.close(figure)
 
@@ -78,7 +88,7 @@ def _limit(result: Measured, run: BenchRun) -> tuple[str, float] | None:
     return None
 
 
-def _draw_panel(axis: Any, results: list[Measured], run: BenchRun) -> None:
+def _draw_panel(axis: Axes, results: list[Measured], run: BenchRun) -> None:
     for row, result in enumerate(results):
         axis.axhline(row, color="#EEEEEE", linewidth=9, zorder=0)
         if limit := _limit(result, run):
@@ -100,17 +110,17 @@ def _draw_panel(axis: Any, results: list[Measured], run: BenchRun) -> None:
         side.set_visible(False)
 
 
-def _annotate(axis: Any, row: float, text: str, weight: str) -> None:
+def _annotate(axis: Axes, row: float, text: str, weight: str) -> None:
     """To the right of a row."""
     place = axis.get_yaxis_transform()  # x as a part of the panel, y as a row
     axis.text(1.1, row, text, transform=place, ha="right", va="center", color=LOOKS[OURS.name][0], weight=weight)
 
 
-def _draw_timing(axis: Any, row: int, name: str, median: float, quartiles: list[float]) -> None:
+def _draw_timing(axis: Axes, row: int, name: str, median: float, quartiles: list[float]) -> None:
     colour, marker = LOOKS.get(name, OTHER)
     ours = name == OURS.name
     axis.plot(quartiles, [row, row], color=colour, linewidth=3, solid_capstyle="round", alpha=0.5, zorder=3)
-    style = {
+    style: dict[str, Any] = {
         "color": colour,
         "marker": marker,
         "linestyle": "none",
@@ -120,7 +130,7 @@ def _draw_timing(axis: Any, row: int, name: str, median: float, quartiles: list[
     axis.plot(median, row, markersize=12 if ours else 9, markeredgewidth=0.8, label=label(name), **style)
 
 
-def _head(figure: Any, run: BenchRun, axes: Any) -> None:
+def _head(figure: Figure, run: BenchRun, axes: Iterable[Axes]) -> None:
     """Title, machine and one legend, at a fixed distance from the top whatever the figure's height."""
     height = figure.get_figheight()
     where, threads = machine(), run.settings.threads
@@ -131,7 +141,7 @@ def _head(figure: Any, run: BenchRun, axes: Any) -> None:
     )
     figure.text(0.02, 1 - 0.55 / height, about, fontsize=13, va="top", color="#666666")
     marks: dict[str, Any] = {}
-    for axis in axes.flat:
+    for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         marks |= dict(zip(labels, handles, strict=True))
     order = [*map(label, run.contenders), COPY_LIMIT, PRODUCT_LIMIT]

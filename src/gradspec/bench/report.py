@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from itertools import chain, groupby
+from itertools import groupby
 from statistics import geometric_mean, median
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,9 +14,16 @@ from rich.text import Text
 from gradspec.bench.compare import FORMAT, Change, Comparison, mean_speedup
 from gradspec.bench.contenders import FIXED, GIVEN, OURS, label
 from gradspec.bench.grid import BETA, MODES, BenchProblem
-from gradspec.bench.measure import BenchRun, Measured, Timing
-from gradspec.bench.ratios import rate, rate_of_peer, ratio_to_peer, share_of_copy, share_of_product
-from gradspec.bench.targets import TargetVerdict, verdicts
+from gradspec.bench.measure import (
+    BenchRun,
+    Measured,
+    Timing,
+    rate,
+    rate_of_peer,
+    ratio_to_peer,
+    share_of_copy,
+    share_of_product,
+)
 from gradspec.system.machine import machine
 from gradspec.system.terminal import ascii_text
 
@@ -29,7 +35,7 @@ NUMBER = 7  # characters of a time
 
 
 def show(run: BenchRun, console: Console) -> None:
-    """One table per mode, what was to be reached, then everything a reader should know about the figures.
+    """One table per mode, then everything a reader should know about the figures.
 
     On a GPU it is named first.
     """
@@ -37,8 +43,6 @@ def show(run: BenchRun, console: Console) -> None:
         console.print(Text(gpu_name(run.gpu)))
     for mode, results in groupby(run.results, key=lambda result: result.problem.mode):
         _print_whole(console, _table(run, mode, [*results]))
-    if judged := verdicts(run):
-        _print_whole(console, _target_table(judged))
     for line in remarks(run):
         console.print(Text(ascii_text(line)))
 
@@ -94,37 +98,6 @@ def _columns(run: BenchRun) -> dict[str, tuple[Figure, Callable[[float | None], 
         "peer's GFLOP/s": (rate_of_peer, _giga),
         "of best product": (lambda result: share_of_product(result, run), _percent),
     }
-
-
-def _target_table(judged: list[TargetVerdict]) -> Table:
-    table = _plain_table("To be reached (float32, two cores); means are geometric")
-    for name, width in {"": 11, "against": 9, "cells": 5}.items():
-        table.add_column(name, min_width=width)
-    for name, width in {"mean": NUMBER, "least": 10, "at least": 10, "reached": NUMBER}.items():
-        table.add_column(name, justify="right", min_width=width)
-    for verdict in judged:
-        target, worst = verdict.target, verdict.worst
-        shown = _percent if target.of_product else _times
-        least = f"{shown(worst[1])} {worst[0]}" if worst else NOTHING
-        wanted = f"{shown(target.least)} {'in mean' if target.in_mean else 'each'}"
-        words = {True: "yes", False: "no", None: f"{len(verdict.ratios)} of {len(target.cells)} cells"}
-        table.add_row(
-            *(MODES[target.mode], target.against, _short(target.cells), shown(verdict.mean), least, wanted),
-            Text(words[verdict.met], style={True: "green", False: "bold red", None: ""}[verdict.met]),
-        )
-    return table
-
-
-def _short(cells: tuple[str, ...]) -> str:
-    """Cells with runs of three or more written as their ends.
-
-    >>> _short(("C1", "C2", "C3", "C7", "C9"))
-    'C1-C3 C7 C9'
-    """
-    numbers = [int(cell[1:]) for cell in cells]
-    runs = [[*run] for _, run in groupby(range(len(cells)), key=lambda i: numbers[i] - i)]
-    ends = ([f"{cells[run[0]]}-{cells[run[-1]]}"] if len(run) > 2 else [cells[i] for i in run] for run in runs)
-    return " ".join(chain.from_iterable(ends))
 
 
 def _known(values: Iterable[float | None]) -> Iterator[float]:
@@ -263,7 +236,7 @@ def _judgement(comparison: Comparison, moved: int) -> list[str]:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def as_json(run: BenchRun) -> dict[str, Any]:
+def as_json(run: BenchRun) -> dict[str, object]:
     """The whole run, seconds throughout."""
     product = run.best_product()
     return {
@@ -277,12 +250,11 @@ def as_json(run: BenchRun) -> dict[str, Any]:
         "interrupted": run.interrupted,
         "best_matrix_product": None if product is None else {"by": product[0], "flops_per_second": product[1]},
         "matrix_products": [_limit(result) for result in run.products],
-        "targets": [_verdict(verdict) for verdict in verdicts(run)],
         "results": [_result(result, run) for result in run.results],
     }
 
 
-def _result(result: Measured, run: BenchRun) -> dict[str, Any]:
+def _result(result: Measured, run: BenchRun) -> dict[str, object]:
     problem, peer = result.problem, result.fastest_peer()
     return {
         "cell": problem.cell.name,
@@ -306,17 +278,12 @@ def _result(result: Measured, run: BenchRun) -> dict[str, Any]:
     }
 
 
-def _limit(result: Measured) -> dict[str, Any]:
+def _limit(result: Measured) -> dict[str, object]:
     timed = {name: _timing(timing) for name, timing in result.timings.items()}
     return {"side": result.problem.cell.output()[0], "flops": result.problem.flops, "contenders": timed}
 
 
-def _verdict(verdict: TargetVerdict) -> dict[str, Any]:
-    judged = {"ratios": verdict.ratios, "mean": verdict.mean, "met": verdict.met}
-    return {**asdict(verdict.target), "against": verdict.target.against, **judged}
-
-
-def _timing(timing: Timing) -> dict[str, Any]:
+def _timing(timing: Timing) -> dict[str, object]:
     details = {"offered": timing.offered, "reason": timing.reason, "variant": timing.variant}
     details |= {"tried": timing.tried if len(timing.tried) > 1 else ""}
     details |= {"disagrees": timing.disagrees, "notes": timing.notes}

@@ -18,15 +18,16 @@ import json
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradspec.bench.contenders import Contender
+from gradspec.bench.contenders import Call, Contender
 from gradspec.bench.grid import problem
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.system.processes import end_with_parent, private_output
 
+Message: TypeAlias = dict[str, Any]
 CLEARLY_SLOWER = 4  # times the best so far: such a variant is not tried again
 TRIAL = 0.02  # seconds to try a variant for
 
@@ -36,18 +37,18 @@ class Worker:
 
     def __init__(self, contender: Contender) -> None:
         self.contender = contender
-        self.call: Callable[[], Any] = lambda: None
+        self.call: Call = lambda: None
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Message) -> Message:
         try:
-            actions: dict[str, Callable[..., dict[str, Any]]] = {"prepare": self.prepare, "time": self.time}
+            actions: dict[str, Callable[..., Message]] = {"prepare": self.prepare, "time": self.time}
             return actions[request.pop("do")](**request)
         except NotOfferedError as refusal:
             return {"not_offered": str(refusal)}
         except Exception as error:
             return {"failed": f"{type(error).__name__}: {error}"}
 
-    def prepare(self, cell: str, op: str, mode: str, results: str) -> dict[str, Any]:
+    def prepare(self, cell: str, op: str, mode: str, results: str) -> Message:
         """Keep the fastest way to write the problem, and store what it returns."""
         self.call = lambda: None  # frees the last problem's memory
         times, notes, calls = dict[str, float](), list[str](), self.contender.variants(problem(cell, op, mode))
@@ -63,7 +64,7 @@ class Worker:
         np.savez(results, *(array.astype(np.float32, copy=False) for array in self.contender.arrays(self.call())))
         return {"variant": best, "seconds": times, "notes": notes}
 
-    def time(self, calls: int, repeats: int) -> dict[str, Any]:
+    def time(self, calls: int, repeats: int) -> Message:
         """Seconds per call; the first call of a turn warms up threads and caches and is not counted."""
         self.call()
         gc.disable()
@@ -72,7 +73,7 @@ class Worker:
         finally:
             gc.enable()
 
-    def trial(self, call: Callable[[], Any], hopeless: float) -> float:
+    def trial(self, call: Call, hopeless: float) -> float:
         """The best of two calls or more in ``TRIAL`` seconds, after one that may compile; of one if far too slow."""
         call()
         times = [self.contender.seconds(call, 1)]
@@ -85,7 +86,7 @@ def main(factory: str, threads: int) -> None:
     end_with_parent()
     channel = private_output()
 
-    def say(message: dict[str, Any]) -> None:
+    def say(message: Message) -> None:
         print(json.dumps(message), file=channel, flush=True)
 
     module, _, name = factory.partition(":")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_size_t, c_void_p, cast, string_at
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ _BYTES = bytes.__basicsize__ - 1
 _word_at = c_size_t.from_address
 
 
-def address(array: NDArray[Any]) -> int:
+def address(array: NDArray[np.generic]) -> int:
     """Where an array's data begins.
 
     >>> x = np.zeros(3)
@@ -36,7 +35,7 @@ def block_address(block: bytes) -> int:
     return id(block) + _BYTES
 
 
-def function_address(function: Callable[..., Any]) -> int:
+def function_address(function: Callable[..., object]) -> int:
     """Where the code of a compiled kernel begins, for other machine code to call.
 
     >>> from gradspec.codegen.cache import KERNEL_TYPE

@@ -228,12 +228,12 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _entry(header: dict[str, Any], code: bytes) -> bytes:
+def _entry(header: dict[str, object], code: bytes) -> bytes:
     rest = json.dumps(header).encode() + b"\n" + code
     return b"%s %s\n%s" % (FORMAT, hashlib.sha256(rest).hexdigest().encode(), rest)
 
 
-def _checked(entry: bytes, identity: dict[str, str]) -> tuple[dict[str, Any], bytes] | None:
+def _verify_entry(entry: bytes, identity: dict[str, str]) -> tuple[dict[str, Any], bytes] | None:
     """The header and the code of an entry that is whole and means this kernel."""
     first, _, rest = entry.partition(b"\n")
     if first != b"%s %s" % (FORMAT, hashlib.sha256(rest).hexdigest().encode()):
@@ -264,7 +264,7 @@ def _compile(identity: dict[str, str]) -> bytes:
 
 def _load(entry: bytes | None, identity: dict[str, str]) -> Kernel | None:
     """The function in an entry; None if it must be compiled anew."""
-    checked = None if entry is None else _checked(entry, identity)
+    checked = None if entry is None else _verify_entry(entry, identity)
     if checked is None:
         return None
     header, code = checked

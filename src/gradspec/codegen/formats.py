@@ -79,14 +79,14 @@ class NumberFormat:
         if self.name == "f16":
             return _bits_of_half(f16(value))
         if self.name == "bf16":
-            return _rounded_to_bf16(value)
+            return _round_to_bf16(value)
         if self.name == "selected bf16":
             return u16(_f32_bits(value) >> 16)
         return self.stored(value)
 
 
 @inlined
-def _rounded_to_bf16(value):
+def _round_to_bf16(value):
     bits = _f32_bits(value)
     # Half of the last kept place, less one where that place is even, carries exactly when rounding goes up.
     rounded = bits + 0x7FFF + ((bits >> 16) & 1)

@@ -18,7 +18,7 @@ address_of = Intrinsic(lambda builder, p: Value(i64, builder.ptrtoint(p.llvm, i6
 """The address that a pointer holds."""
 
 
-def _declared(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+def _declare(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
     """A function of LLVM or of the C library."""
     module = builder.module
     return module.globals.get(name) or ir.Function(module, ir.FunctionType(result, arguments), name)
@@ -32,7 +32,7 @@ def _place(builder: ir.IRBuilder, p: Value, at: Value) -> ir.Value:
 def _prefetch(is_written: int) -> Intrinsic:
     def emit(builder: ir.IRBuilder, p: Value, at: Value) -> None:
         small = ir.IntType(32)
-        function = _declared(builder, "llvm.prefetch.p0", ir.VoidType(), [ir.PointerType(), small, small, small])
+        function = _declare(builder, "llvm.prefetch.p0", ir.VoidType(), [ir.PointerType(), small, small, small])
         builder.call(function, [_place(builder, p, at), *(ir.Constant(small, n) for n in (is_written, 3, 1))])
 
     return Intrinsic(emit)
@@ -54,7 +54,7 @@ call = Intrinsic(_call)
 
 def _clear(builder: ir.IRBuilder, address: Value, size: Value) -> None:
     byte, truth, p = ir.IntType(8), ir.IntType(1), ir.PointerType()
-    function = _declared(builder, "llvm.memset.p0.i64", ir.VoidType(), [p, byte, i64.llvm, truth])
+    function = _declare(builder, "llvm.memset.p0.i64", ir.VoidType(), [p, byte, i64.llvm, truth])
     place = builder.inttoptr(address.llvm, p)
     builder.call(function, [place, ir.Constant(byte, 0), size.llvm, ir.Constant(truth, 0)])
 
@@ -153,7 +153,7 @@ def float_function(name: str) -> Intrinsic:
     def emit(builder: ir.IRBuilder, *values: Value) -> Value:
         kind = values[0].type
         full = f"llvm.{name}.{_overload(kind.name, kind.lanes)}"
-        function = _declared(builder, full, kind.llvm, [kind.llvm] * len(values))
+        function = _declare(builder, full, kind.llvm, [kind.llvm] * len(values))
         return Value(kind, builder.call(function, [v.llvm for v in values]))
 
     return Intrinsic(emit)
@@ -183,7 +183,7 @@ def _range(builder: ir.IRBuilder, operation: int, a: ir.Value, b: ir.Value) -> i
     bits, mask = 32 if kind.element == ir.FloatType() else 64, ir.IntType(max(8, lanes))
     rounding = [ir.Constant(small, 4)] if bits * lanes == REGISTER_BITS[-1] else []
     name, kinds = f"llvm.x86.avx512.mask.range.{SUFFIXES[bits]}.{bits * lanes}", [kind, kind, small, kind, mask]
-    function = _declared(builder, name, kind, [*kinds, *(small for _ in rounding)])
+    function = _declare(builder, name, kind, [*kinds, *(small for _ in rounding)])
     rest = ir.Constant(kind, ir.Undefined), ir.Constant(mask, -1), *rounding
     found = builder.call(function, [a, b, ir.Constant(small, operation), *rest])
     return builder.select(builder.fcmp_unordered("uno", a, b), builder.fadd(a, b), found)
@@ -239,7 +239,7 @@ def saturated(target: Type) -> Intrinsic:
     def emit(builder: ir.IRBuilder, x: Value) -> Value:
         kind, sign = target.of(x.type.lanes), "si" if target.is_signed else "ui"
         names = (_overload(f"i{kind.bits}", kind.lanes), _overload(x.type.name, x.type.lanes))
-        function = _declared(builder, f"llvm.fpto{sign}.sat.{'.'.join(names)}", kind.llvm, [x.type.llvm])
+        function = _declare(builder, f"llvm.fpto{sign}.sat.{'.'.join(names)}", kind.llvm, [x.type.llvm])
         return Value(kind, builder.call(function, [x.llvm]))
 
     return Intrinsic(emit)
@@ -293,7 +293,7 @@ PAUSES = {
 def _pause(builder: ir.IRBuilder) -> None:
     small = ir.IntType(32)
     name, arguments = PAUSES.get(platform.machine(), ("llvm.donothing", []))
-    function = _declared(builder, name, ir.VoidType(), [small] * len(arguments))
+    function = _declare(builder, name, ir.VoidType(), [small] * len(arguments))
     builder.call(function, [ir.Constant(small, n) for n in arguments])
 
 
@@ -302,7 +302,7 @@ pause = Intrinsic(_pause)
 
 def _read_clock(builder: ir.IRBuilder, time_spec: Value) -> None:
     small = ir.IntType(32)
-    function = _declared(builder, "clock_gettime", small, [small, ir.PointerType()])
+    function = _declare(builder, "clock_gettime", small, [small, ir.PointerType()])
     builder.call(function, [ir.Constant(small, time.CLOCK_MONOTONIC), time_spec.llvm])
 
 
@@ -311,7 +311,7 @@ read_clock = Intrinsic(_read_clock)
 
 
 def _give_way(builder: ir.IRBuilder) -> None:
-    builder.call(_declared(builder, "sched_yield", ir.IntType(32), []), [])
+    builder.call(_declare(builder, "sched_yield", ir.IntType(32), []), [])
 
 
 give_way = Intrinsic(_give_way)
@@ -319,7 +319,7 @@ give_way = Intrinsic(_give_way)
 
 
 def _sleep(builder: ir.IRBuilder, time_spec: Value) -> None:
-    function = _declared(builder, "nanosleep", ir.IntType(32), [ir.PointerType()] * 2)
+    function = _declare(builder, "nanosleep", ir.IntType(32), [ir.PointerType()] * 2)
     builder.call(function, [time_spec.llvm, ir.Constant(ir.PointerType(), None)])
 
 
@@ -332,7 +332,7 @@ def thread_function(name: str) -> Intrinsic:
 
     def emit(builder: ir.IRBuilder, *places: Value) -> None:
         kinds = [ir.PointerType()] * len(places)
-        builder.call(_declared(builder, f"pthread_{name}", ir.IntType(32), kinds), [p.llvm for p in places])
+        builder.call(_declare(builder, f"pthread_{name}", ir.IntType(32), kinds), [p.llvm for p in places])
 
     return Intrinsic(emit)
 

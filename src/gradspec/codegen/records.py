@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from functools import cache
 from struct import Struct, pack, unpack
-from typing import Any, NewType, TypeAlias
+from typing import Any, NewType, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,7 @@ def size_of(entry: Entry) -> int:
 
 
 @cache
-def layout(cls: Any) -> RecordLayout:
+def layout(cls: type) -> RecordLayout:
     """How a record lies in memory.
 
     >>> @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def layout(cls: Any) -> RecordLayout:
     return RecordLayout(cls.__name__, found, end, issubclass(cls, Scratch))
 
 
-_SIMPLE: dict[Any, WordKind] = {
+_SIMPLE: dict[object, WordKind] = {
     int: WordKind.INTEGER,
     bool: WordKind.TRUTH,
     float: WordKind.FLOAT,
@@ -130,7 +130,7 @@ _SIMPLE: dict[Any, WordKind] = {
 }
 
 
-def _entry(hint: Any, where: str) -> Entry:
+def _entry(hint: object, where: str) -> Entry:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType) and arguments[1:] == (type(None),):
         return _entry(arguments[0], where)
@@ -146,8 +146,7 @@ def _entry(hint: Any, where: str) -> Entry:
     if isinstance(hint, type) and issubclass(hint, IntEnum):
         return WordKind.INTEGER
     if isinstance(hint, type) and issubclass(hint, Record | Scratch):
-        cls: Any = hint
-        return layout(cls)
+        return layout(cast(type, hint))
     raise TypeError(f"{where}: a record cannot hold {hint!r}")
 
 
@@ -166,12 +165,11 @@ class Block:
     """
 
     def __init__(self, record: Record | Scratch) -> None:
-        cls: Any = type(record)
-        kind = layout(cls)
+        kind = layout(cast(type, type(record)))
         self.words: list[int] = [0] * (kind.size // WORD)
         self.operands: dict[int, int] = {}
         _writer(kind)(self, record, 0, 0)
-        self._pack, self._parts, self._slots = self._cut()
+        self._pack, self._parts, self._slots = self._split_at_operands()
 
     @property
     def size(self) -> int:
@@ -183,26 +181,25 @@ class Block:
         parts = self._parts.copy()
         for slot, operand in self._slots:
             parts[slot] = addresses[operand]
-        packed: bytes = self._pack(*parts)
-        return packed
+        return self._pack(*parts)
 
-    def _cut(self) -> tuple[Any, list[Any], list[tuple[int, int]]]:
+    def _split_at_operands(self) -> tuple[Callable[..., bytes], list[bytes | int], list[tuple[int, int]]]:
         """What packs bytes that are known and addresses that are not, these bytes, and where addresses come in."""
-        parts: list[Any] = []
+        parts: list[bytes | int] = []
         slots: list[tuple[int, int]] = []
         format, done = "=", 0
         for at, operand in sorted(self.operands.items()):
             if at > done:
-                parts.append(_packed(self.words[done:at]))
+                parts.append(_pack_words(self.words[done:at]))
                 format += f"{WORD * (at - done)}s"
             slots.append((len(parts), operand))
             parts.append(0)
             format, done = format + "q", at + 1
-        parts.append(_packed(self.words[done:]))
-        return Struct(f"{format}{len(parts[-1])}s").pack, parts, slots
+        parts.append(_pack_words(self.words[done:]))
+        return Struct(f"{format}{WORD * (len(self.words) - done)}s").pack, parts, slots
 
 
-def _packed(words: Sequence[int]) -> bytes:
+def _pack_words(words: Sequence[int]) -> bytes:
     return pack(f"={len(words)}q", *words)
 
 
@@ -234,7 +231,7 @@ def _record_writer(kind: RecordLayout) -> Writer:
         else:
             others.append((name, field.offset // WORD, _writer(field.entry)))
 
-    def write(block: Block, record: Any, at: int, start: int) -> None:
+    def write(block: Block, record: object, at: int, start: int) -> None:
         words = block.words
         for name, offset in integers:
             words[at + offset] = getattr(record, name)
@@ -250,7 +247,7 @@ def _entries_writer(entry: Entry) -> Writer:
         return _write_integers if entry in INTEGERS else _write_floats
     step, write_entry = size_of(entry) // WORD, _writer(entry)
 
-    def write(block: Block, values: Any, at: int, start: int) -> None:
+    def write(block: Block, values: Sequence[object], at: int, start: int) -> None:
         for value in values:
             write_entry(block, value, at, start)
             at += step
@@ -261,7 +258,7 @@ def _entries_writer(entry: Entry) -> Writer:
 def _elsewhere_writer(entry: Entry) -> Writer:
     step, write_entries = size_of(entry) // WORD, _entries_writer(entry)
 
-    def write(block: Block, values: Any, at: int, start: int) -> None:
+    def write(block: Block, values: Sequence[object], at: int, start: int) -> None:
         if values:
             words, first = block.words, len(block.words)
             words[at], words[at + 1] = WORD * (first - start), len(values)
@@ -271,20 +268,20 @@ def _elsewhere_writer(entry: Entry) -> Writer:
     return write
 
 
-def _write_integers(block: Block, values: Any, at: int, start: int) -> None:
+def _write_integers(block: Block, values: Sequence[int], at: int, start: int) -> None:
     block.words[at : at + len(values)] = values
 
 
-def _write_floats(block: Block, values: Any, at: int, start: int) -> None:
+def _write_floats(block: Block, values: Sequence[float], at: int, start: int) -> None:
     block.words[at : at + len(values)] = unpack(f"={len(values)}q", pack(f"={len(values)}d", *values))
 
 
-def _write_operand(block: Block, value: Any, at: int, start: int) -> None:
+def _write_operand(block: Block, value: int | None, at: int, start: int) -> None:
     if value is not None:
         block.operands[at] = value
 
 
-def _write_address(block: Block, value: Any, at: int, start: int) -> None:
+def _write_address(block: Block, value: Memory | None, at: int, start: int) -> None:
     block.words[at] = 0 if value is None else address(value)
 
 

@@ -49,7 +49,7 @@ class HtmlPage(Page):
     def draw(self, *pictures: Picture) -> None:
         self._add("draw", [[self._spans(text) for text in picture] for picture in pictures])
 
-    def _add(self, kind: str, content: Any) -> None:
+    def _add(self, kind: str, content: object) -> None:
         self._sections[-1][1].append((kind, content))
 
     def _spans(self, text: Text) -> list[tuple[str, str]]:

@@ -2,12 +2,13 @@
 
 import math
 from importlib.util import find_spec
-from typing import Any
 
 from rich.text import Text
 
 from gradspec import __version__
 from gradspec.demo.page import Page, Picture, grid, number, table
+from gradspec.graph.graph import Graph
+from gradspec.graph.ir import Node
 
 
 def opening(page: Page) -> None:
@@ -123,7 +124,7 @@ def proved(page: Page) -> None:
     page.draw(table(("off by", "answer", "because"), verdicts))
 
 
-def _outward(end: Any, side: int) -> str:
+def _outward(end: float, side: int) -> str:
     """Three digits of an end that lie on its far side."""
     return f"{side * math.ceil(side * float(end) * 10**3) / 10**3:.3f}"
 
@@ -162,11 +163,11 @@ def differentiated(page: Page) -> None:
     page.draw(table(("", "nodes", "exactly"), rows))
 
 
-def _nodes(graph: Any) -> Picture:
+def _nodes(graph: Graph) -> Picture:
     return table(("variable", "is", "type"), map(_assignment, graph.nodes))
 
 
-def _assignment(node: Any) -> tuple[str, str, str]:
+def _assignment(node: Node) -> tuple[str, str, str]:
     (output,) = node.outputs
     return output.name, f"{node.op}({', '.join(v.name for v in node.inputs)})", str(output.type)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from flint import arb, ctx, fmpq
 
-from gradspec.domains.domain import Domain
-from gradspec.domains.enclosure import candidates, possible_order
+from gradspec.domains.domain import Domain, candidates, possible_order
 from gradspec.domains.exact import rational_or_special
 from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.scalar import (

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from math import inf, isfinite, isinf, nextafter
-from typing import Any
 
 from flint import arb
 
@@ -21,8 +20,7 @@ from gradspec.domains.ball import (
     turning_points,
     working,
 )
-from gradspec.domains.domain import Domain
-from gradspec.domains.enclosure import candidates, possible_order
+from gradspec.domains.domain import Domain, candidates, possible_order
 from gradspec.domains.exact import rational, rational_or_special
 from gradspec.domains.formats import float_above, float_below
 from gradspec.spec.errors import DTypeError, UnsupportedError
@@ -267,7 +265,7 @@ def _product_error(a: float, b: float, product: float) -> float:
     return ((a_head * b_head - product) + a_head * b_tail + a_tail * b_head) + a_tail * b_tail
 
 
-def _enclose(value: Any) -> Interval:
+def _enclose(value: object) -> Interval:
     if isinstance(value, Interval):
         return value
     if isinstance(value, float):

@@ -31,19 +31,19 @@ class ArrayLibrary(Protocol):
     def owns(self, type: type) -> bool:
         """Whether objects of ``type`` are arrays of this library."""
 
-    def to_numpy(self, value: Any) -> Array:
+    def to_numpy(self, value: object) -> Array:
         """A NumPy view of one of its arrays; an error if the library would lose track of it."""
 
-    def from_numpy(self, array: Array, like: Any) -> Any:
+    def from_numpy(self, array: Array, like: object) -> Any:
         """A NumPy array as an array of this library, like its array ``like``."""
 
-    def is_on_device(self, value: Any) -> bool:
+    def is_on_device(self, value: object) -> bool:
         """Whether one of its arrays is in device memory, where ``run`` computes with it."""
 
-    def type_of(self, value: Any) -> TensorType:
+    def type_of(self, value: object) -> TensorType:
         """The type of an array on a device; an error if the library would lose track of it."""
 
-    def run(self, graph: Any, arrays: Sequence[Any]) -> Any:
+    def run(self, graph: object, arrays: Sequence[Any]) -> Any:
         """Run a graph on arrays on a device; NumPy arrays without axes may be among them."""
 
 
@@ -74,7 +74,7 @@ def device_library(values: Iterable[Any]) -> ArrayLibrary | None:
     return None
 
 
-def as_array(value: Any) -> Array:
+def as_array(value: object) -> Array:
     """Any array, number or nested list as a NumPy array: the same memory wherever there is some.
 
     >>> import array
@@ -100,12 +100,12 @@ class ForeignArrayError(Exception):
     """An array of another library stands where only NumPy's are expected."""
 
 
-def require_numpy(value: Any) -> None:
+def require_numpy(value: object) -> None:
     if library_of(value) is not None:
         raise ForeignArrayError(type(value))
 
 
-def as_numpy(value: Any) -> Array:
+def as_numpy(value: object) -> Array:
     """As ``as_array``, but arrays of registered libraries raise ForeignArrayError."""
     if type(value) is np.ndarray:
         return native(value)
@@ -116,7 +116,7 @@ def as_numpy(value: Any) -> Array:
     return native(np.asarray(value)) if floats is None else floats
 
 
-def plain_floats(value: Any, dtype: np.dtype[Any] = DEFAULT) -> Array | None:
+def plain_floats(value: object, dtype: np.dtype[Any] = DEFAULT) -> Array | None:
     """A Python float, or a nested list of Python numbers with a float among them, as ``dtype``; None for the rest.
 
     >>> plain_floats([1.0, 2]).dtype, plain_floats([1, 2]), plain_floats([np.float64(1)])
@@ -145,7 +145,7 @@ def _from_dlpack(value: Any) -> Array:
         ) from error
 
 
-def to_numpy(value: Any) -> Any:
+def to_numpy(value: object) -> Any:
     """A NumPy view of a foreign array; any other object unchanged."""
     library = library_of(value)
     return value if library is None else library.to_numpy(value)
@@ -167,7 +167,7 @@ def foreign_array(values: Iterable[Any]) -> Any:
     return first
 
 
-def to_library_of(like: Any, result: Any) -> Any:
+def to_library_of(like: object, result: object) -> Any:
     """A NumPy array as an array of the library of ``like``; any other object unchanged."""
     library = library_of(like)
     return library.from_numpy(result, like) if library is not None and isinstance(result, np.ndarray) else result
@@ -183,13 +183,13 @@ def wants_aligned() -> bool:
     return _aligned.get()
 
 
-def takes_aligned(like: Any) -> bool:
+def takes_aligned(like: object) -> bool:
     """Whether the library of ``like`` adopts aligned memory only."""
     library = library_of(like)
     return library is not None and library.wants_aligned
 
 
-def call_on_foreign(function: Callable[..., Any], like: Any, *args: Any, **kwargs: Any) -> Any:
+def call_on_foreign(function: Callable[..., Any], like: object, *args: object, **kwargs: object) -> Any:
     """Call a function of trees of NumPy arrays on foreign arrays; results are of their library, or ``like``'s."""
     like = foreign_array([like, *tree.leaves((args, kwargs))])
     if like is None:
@@ -207,7 +207,7 @@ def accepts_foreign_arrays(operator: Callable[..., Any]) -> Callable[..., Any]:
     """Let an operator on NumPy arrays accept foreign arrays, and return arrays of their library."""
 
     @wraps(operator)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         for value in (*args, *kwargs.values()):
             if type(value) not in _PLAIN and any(map(library_of, _parts(value))):
                 return call_on_foreign(operator, None, *args, **kwargs)
@@ -219,5 +219,5 @@ def accepts_foreign_arrays(operator: Callable[..., Any]) -> Callable[..., Any]:
 _PLAIN = frozenset((np.ndarray, Var, int, float, bool, str, type(None)))
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[Any]:
     return [part for child in value for part in _parts(child)] if isinstance(value, list | tuple) else [value]

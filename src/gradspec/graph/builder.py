@@ -214,7 +214,7 @@ def operands(*values: Operand) -> tuple[Var, ...]:
     return cast(tuple[Var, ...], tuple(_operand(v, dtype) for v in values))
 
 
-def _operand(value: Any, dtype: np.dtype[Any]) -> Array:
+def _operand(value: object, dtype: np.dtype[Any]) -> Array:
     if isinstance(value, int | float):
         return number_as(value, dtype)
     floats = plain_floats(value, dtype) if dtype.kind not in "iub" else None

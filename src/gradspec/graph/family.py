@@ -85,25 +85,25 @@ class Family:
         self._example: Graph | None = None
         if example is not None:
             self._example = self._constants.shared(example)
-            self._graphs.put(self._key(*self._settled([v.type for v in example.inputs])), self._example)
+            self._graphs.put(self._key(*self._infer_sizes([v.type for v in example.inputs])), self._example)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         """Run on arrays: one array for one output, a tuple for several."""
         return self.at(*arrays)(*arrays)
 
-    def at(self, *like: Any, dtype: DType | None = None, **sizes: int) -> Graph:
+    def at(self, *like: object, dtype: DType | None = None, **sizes: int) -> Graph:
         """The graph for arrays or types like these, or for sizes by name, ``at(batch=8, dtype=gs.f64)``."""
         if like and (sizes or dtype):
             raise TypeError("give arrays or types of the inputs, or sizes by name and a dtype, not both")
-        return self._graph(*(self._settled(like) if like else (self._named(sizes), self._changed(dtype))))
+        return self._graph(*(self._infer_sizes(like) if like else (self._check_names(sizes), self._new_dtype(dtype))))
 
     def jvp(self, wrt: Wrt = None) -> Family:
         """The family of the graphs' ``jvp``: ``(inputs…, tangents…) → (outputs…, output tangents…)``."""
-        return self._derived(lambda graph: graph.jvp(wrt))
+        return self._derive(lambda graph: graph.jvp(wrt))
 
     def vjp(self, wrt: Wrt = None) -> Family:
         """The family of the graphs' ``vjp``: ``(inputs…, output cotangents…) → (outputs…, input cotangents…)``."""
-        return self._derived(lambda graph: graph.vjp(wrt))
+        return self._derive(lambda graph: graph.vjp(wrt))
 
     def example(self) -> Graph:
         """The first graph that was made; it has the model's float dtype unless only others were requested."""
@@ -112,7 +112,7 @@ class Family:
             raise ValueError(f"the family has made no graph so far, to show what all have; make one: at({sizes})")
         return self._example
 
-    def _derived(self, how: Callable[[Graph], Graph]) -> Family:
+    def _derive(self, how: Callable[[Graph], Graph]) -> Family:
         example = None if self._example is None else how(self._example)
         return Family(self.inputs, lambda sizes, dtype: how(self._graph(sizes, dtype)), example)
 
@@ -142,14 +142,14 @@ class Family:
 
     # --- sizes and dtypes ---------------------------------------------------------------------------------------------
 
-    def _named(self, sizes: Sizes) -> Sizes:
+    def _check_names(self, sizes: Sizes) -> Sizes:
         if {*sizes} != {*self.sizes}:
             wanted = ", ".join(f"{name}=…" for name in self.sizes)
             given = ", ".join(f"{name}={n}" for name, n in sizes.items()) or "nothing"
             raise ShapeError(f"the open sizes are {wanted or 'none'}, and {given} was given; give each of them once")
         return {name: whole_number(name, sizes[name], 0) for name in self.sizes}
 
-    def _settled(self, given: Sequence[Any]) -> tuple[Sizes, DType | None]:
+    def _infer_sizes(self, given: Sequence[Any]) -> tuple[Sizes, DType | None]:
         """The sizes and the other float dtype that arrays or types have; those beyond the inputs have no say."""
         if len(given) < len(self.inputs):
             raise TypeError(f"the family takes {len(self.inputs)} arrays {self.signature}, not {len(given)}")
@@ -173,9 +173,9 @@ class Family:
                 f"the family takes {self.signature} in these float dtypes, or all in one other; it was given "
                 f"{given}; convert some of them"
             )
-        return self._changed(next(iter(dtypes.values())))
+        return self._new_dtype(next(iter(dtypes.values())))
 
-    def _changed(self, dtype: DType | None) -> DType | None:
+    def _new_dtype(self, dtype: DType | None) -> DType | None:
         """A float dtype that is asked for, None if all inputs have it."""
         if dtype is None:
             return None
@@ -207,14 +207,14 @@ class Family:
 
     __repr__ = __str__
 
-    def __deepcopy__(self, memo: Any) -> Family:
+    def __deepcopy__(self, memo: object) -> Family:
         return self  # it never changes what it means
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a family holds the model that it was made of and cannot be pickled; save graphs of it: at(…)")
 
 
-def _type(value: Any, stated: OpenType) -> TensorType:
+def _type(value: object, stated: OpenType) -> TensorType:
     """The type of an array; plain numbers, alone or in lists, take the dtype of their input."""
     if isinstance(value, TensorType):
         return value

@@ -239,7 +239,7 @@ LATER = {"later": True}
 """Metadata of an attribute that older files lack: it then has its default."""
 
 
-def usual(entry: Any) -> dict[str, Any]:
+def usual(entry: object) -> dict[str, Any]:
     """Metadata of an attribute that printing omits if all its entries are equal to this one."""
     return {"usual": entry}
 

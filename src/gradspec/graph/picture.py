@@ -119,7 +119,7 @@ def _operator(node: Node) -> NodeBox:
     names = ", ".join(v.name for v in node.outputs)
     lines = [
         (node.op.name, "" if names == node.op.name else names),
-        *(("", line) for line in _wrapped(attributes(node.attrs))),
+        *(("", line) for line in _wrap(attributes(node.attrs))),
         *(("", str(v.type)) for v in node.outputs),
     ]
     box = _box("operator", lines, node.inputs, node.outputs)
@@ -129,11 +129,11 @@ def _operator(node: Node) -> NodeBox:
 
 def _box(kind: str, lines: Iterable[tuple[str, str]], operands: tuple[Var, ...], results: tuple[Var, ...]) -> NodeBox:
     written = [(bold, printable(rest)) for bold, rest in lines if bold or rest]
-    shown = tuple((bold, _shortened(rest, LONGEST_LINE - len(bold))) for bold, rest in written)
+    shown = tuple((bold, _shorten(rest, LONGEST_LINE - len(bold))) for bold, rest in written)
     return NodeBox(kind, shown, "\n".join(f"{bold} {rest}".strip() for bold, rest in written), operands, results)
 
 
-def _wrapped(entries: Iterable[str]) -> list[str]:
+def _wrap(entries: Iterable[str]) -> list[str]:
     """Entries set side by side in lines that are not too long."""
     lines: list[str] = []
     for entry in entries:
@@ -144,14 +144,14 @@ def _wrapped(entries: Iterable[str]) -> list[str]:
     return [*lines[:MOST_LINES], *["..."] * (len(lines) > MOST_LINES)]
 
 
-def _shortened(text: str, length: int) -> str:
+def _shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 3, 0)] + "..."
 
 
 # --- layers ----------------------------------------------------------------------------------------------------------
 
 
-def _layered(boxes: Sequence[NodeBox]) -> tuple[list[list[NodeBox]], dict[tuple[Var, int], NodeBox]]:
+def _assign_layers(boxes: Sequence[NodeBox]) -> tuple[list[list[NodeBox]], dict[tuple[Var, int], NodeBox]]:
     """The layers from top to bottom, and the place where each variable is found in each layer it is needed in."""
     source = {v: box for box in boxes for v in box.results}
     users = defaultdict(list)
@@ -191,13 +191,13 @@ def _arrange(layers: Sequence[list[NodeBox]]) -> None:
     for sweep in range(SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             for i, box in enumerate(layer):
-                box.x = i if sweep == 0 and not box.above else _wanted(box, upwards=sweep % 2 == 0, alone=box.x)
+                box.x = i if sweep == 0 and not box.above else _preferred_x(box, upwards=sweep % 2 == 0, alone=box.x)
             layer.sort(key=lambda box: box.x)
             for i, box in enumerate(layer):
                 box.x = i - len(layer) / 2
     for sweep in range(SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            _spread(layer, [INWARDS * _wanted(box, upwards=sweep % 2 == 0, alone=box.x) for box in layer])
+            _spread(layer, [INWARDS * _preferred_x(box, upwards=sweep % 2 == 0, alone=box.x) for box in layer])
     left = min(box.x - box.width / 2 for layer in layers for box in layer)
     y = float(BESIDE)
     for layer in layers:
@@ -207,7 +207,7 @@ def _arrange(layers: Sequence[list[NodeBox]]) -> None:
         y += max((box.height for box in layer), default=0.0) + BETWEEN
 
 
-def _wanted(box: NodeBox, *, upwards: bool, alone: float) -> float:
+def _preferred_x(box: NodeBox, *, upwards: bool, alone: float) -> float:
     neighbours = (box.above or box.below) if upwards else (box.below or box.above)
     return sum(n.x for n in neighbours) / len(neighbours) if neighbours else alone
 
@@ -239,7 +239,7 @@ def _spread(layer: Sequence[NodeBox], wanted: Sequence[float]) -> None:
 
 def _drawing(graph: Body) -> str:
     boxes = _boxes(graph)
-    layers, places = _layered(boxes)
+    layers, places = _assign_layers(boxes)
     _arrange(layers)
     width = max(box.x + box.width / 2 for layer in layers for box in layer) + BESIDE
     height = max(box.y + box.height for box in boxes) + BESIDE
@@ -253,7 +253,7 @@ def _drawing(graph: Body) -> str:
         '<g fill="none" stroke="#9ca3af" stroke-width="1.3">\n'
         + "\n".join(lines)
         + "\n</g>\n"
-        + "\n".join(map(_drawn, boxes))
+        + "\n".join(map(_draw_svg, boxes))
         + "\n</svg>\n</div>"
     )
 
@@ -287,7 +287,7 @@ def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
     return f"V{y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
 
 
-def _drawn(box: NodeBox) -> str:
+def _draw_svg(box: NodeBox) -> str:
     left = box.x - box.width / 2
     texts = "".join(
         f'<text x="{box.x:.1f}" y="{box.y + PADDING / 2 + LINE * i + 12:.1f}" text-anchor="middle">'

@@ -58,7 +58,7 @@ def application(node: Node) -> str:
 
 def attributes(record: Attributes) -> list[str]:
     """The fields of a record that a reader needs, as keyword arguments."""
-    return [f"{f.name}={_written(getattr(record, f.name))}" for f in dataclasses.fields(record) if _matters(f, record)]
+    return [f"{f.name}={_format(getattr(record, f.name))}" for f in dataclasses.fields(record) if _matters(f, record)]
 
 
 def _matters(field: dataclasses.Field[Any], record: Attributes) -> bool:
@@ -69,9 +69,9 @@ def _matters(field: dataclasses.Field[Any], record: Attributes) -> bool:
     return "usual" not in field.metadata or any(entry != field.metadata["usual"] for entry in value)
 
 
-def _written(value: Any) -> str:
+def _format(value: object) -> str:
     if isinstance(value, tuple):
-        return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(_format, value))}{',' * (len(value) == 1)})"
     if dataclasses.is_dataclass(value):
         return f"{type(value).__name__}({', '.join(attributes(value))})"
     return repr(value)

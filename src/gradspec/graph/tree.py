@@ -39,7 +39,7 @@ def leaves(tree: object) -> list[Any]:
     """
     if tree is None:
         return []
-    opened = _opened(tree)
+    opened = _open(tree)
     return [tree] if opened is None else [leaf for child in opened.children for leaf in leaves(child)]
 
 
@@ -51,7 +51,7 @@ def rebuild(like: object, new_leaves: Iterator[Any]) -> Any:
     """
     if like is None:
         return None
-    opened = _opened(like)
+    opened = _open(like)
     if opened is None:
         return next(new_leaves)
     return opened.close([rebuild(child, new_leaves) for child in opened.children])
@@ -59,10 +59,10 @@ def rebuild(like: object, new_leaves: Iterator[Any]) -> Any:
 
 def aligned(like: object, tree: object, what: str) -> list[Any]:
     """The parts of ``tree`` that stand where ``like`` has leaves; a part may be None."""
-    opened = None if like is None else _opened(like)
+    opened = None if like is None else _open(like)
     if opened is None:
         return [] if like is None else [tree]
-    other = None if tree is None else _opened(tree)
+    other = None if tree is None else _open(tree)
     if other is None or other.outline != opened.outline or len(other.children) != len(opened.children):
         raise TypeError(
             f"{what} has the structure {_structure(tree)}, but {_structure(like)} is needed; give it the same one"
@@ -76,7 +76,7 @@ def named_leaves(tree: object) -> list[tuple[str, Any]]:
     >>> named_leaves({"conv": {"weight": 1, "bias": None}, "rest": [2, 3]})
     [('conv.weight', 1), ('rest.0', 2), ('rest.1', 3)]
     """
-    opened = None if tree is None else _opened(tree)
+    opened = None if tree is None else _open(tree)
     if opened is None:
         return [] if tree is None else [("", tree)]
     names = opened.names or [str(i) for i in range(len(opened.children))]
@@ -120,18 +120,18 @@ def register_pytree(type: type, flatten: Flatten, unflatten: Unflatten) -> None:
     _REGISTERED[type] = (flatten, unflatten)
 
 
-def _opened(tree: Any) -> Opened | None:
+def _open(tree: Any) -> Opened | None:
     """The tree at its root; None for a leaf."""
     if isinstance(tree, dict) and type(tree) not in _REGISTERED:
-        return _opened_dict(tree)
+        return _open_dict(tree)
     if type(tree) in (tuple, list):
         return Opened(tree, type(tree), type(tree))
     if isinstance(tree, _LEAVES):
         return None
-    return _registered(tree) or _sequence(tree) or _registered_elsewhere(tree) or _dataclass(tree)
+    return _open_registered(tree) or _open_sequence(tree) or _open_foreign(tree) or _open_dataclass(tree)
 
 
-def _opened_dict(tree: dict[Any, Any]) -> Opened:
+def _open_dict(tree: dict[Any, Any]) -> Opened:
     keys = _keys(tree)
 
     def close(children: Sequence[Any]) -> Any:
@@ -149,7 +149,7 @@ def _keys(tree: dict[Any, Any]) -> list[Any]:
         raise TypeError(f"the keys {list(tree)} of a dict of arrays cannot be sorted; use strings") from None
 
 
-def _registered(tree: Any) -> Opened | None:
+def _open_registered(tree: object) -> Opened | None:
     if type(tree) not in _REGISTERED:
         return None
     flatten, unflatten = _REGISTERED[type(tree)]
@@ -157,24 +157,24 @@ def _registered(tree: Any) -> Opened | None:
     return Opened(list(children), lambda new: unflatten(rest, new), (type(tree), rest))
 
 
-def _registered_elsewhere(tree: Any) -> Opened | None:
+def _open_foreign(tree: object) -> Opened | None:
     """As JAX or PyTorch sees it: an object could only be registered there if they are loaded."""
     for name in ("jax.tree_util", "torch.utils._pytree"):
         module = sys.modules.get(name)
         if module is not None:
             children, structure = module.tree_flatten(tree, is_leaf=lambda part: part is not tree)
             if len(children) != 1 or children[0] is not tree:
-                return Opened(children, _closer(module, structure), (type(tree), structure))
+                return Opened(children, _foreign_unflatten(module, structure), (type(tree), structure))
     return None
 
 
-def _closer(module: Any, structure: Any) -> Callable[[Sequence[Any]], Any]:
+def _foreign_unflatten(module: Any, structure: Any) -> Callable[[Sequence[Any]], Any]:
     if hasattr(structure, "unflatten"):
         return lambda new: structure.unflatten(list(new))
     return lambda new: module.tree_unflatten(list(new), structure)
 
 
-def _sequence(tree: Any) -> Opened | None:
+def _open_sequence(tree: object) -> Opened | None:
     """Other lists and tuples, named ones among them."""
     if not isinstance(tree, list | tuple):
         return None
@@ -182,7 +182,7 @@ def _sequence(tree: Any) -> Opened | None:
     return Opened(tree, build, type(tree), getattr(tree, "_fields", ()))
 
 
-def _dataclass(tree: Any) -> Opened | None:
+def _open_dataclass(tree: object) -> Opened | None:
     """The fields of a dataclass, except those that are declared with ``metadata={"static": True}``."""
     if not is_dataclass(tree) or isinstance(tree, type):
         return None
@@ -198,10 +198,10 @@ def _dataclass(tree: Any) -> Opened | None:
     return Opened([getattr(tree, name) for name in names], close, (type(tree), rest), names)
 
 
-def _structure(tree: Any) -> str:
+def _structure(tree: object) -> str:
     if tree is None:
         return "None"
-    opened = _opened(tree)
+    opened = _open(tree)
     if opened is None:
         return "*"
     inner = [_structure(child) for child in opened.children]

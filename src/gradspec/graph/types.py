@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from gradspec.spec.errors import DTypeError, ShapeError
 from gradspec.spec.window import whole_number
@@ -94,7 +95,7 @@ DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, u8, i16, u16, i32, u32, i
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
 
-def dtype_of(array: np.ndarray[Any, Any]) -> DType:
+def dtype_of(array: NDArray[np.generic]) -> DType:
     """The DType of an array.
 
     >>> dtype_of(np.zeros(2, np.float32))
@@ -105,7 +106,7 @@ def dtype_of(array: np.ndarray[Any, Any]) -> DType:
     return _BY_NUMPY[array.dtype]
 
 
-def type_of(array: np.ndarray[Any, Any]) -> TensorType:
+def type_of(array: NDArray[np.generic]) -> TensorType:
     """The TensorType of an array.
 
     >>> type_of(np.zeros((2, 3)))
@@ -114,7 +115,7 @@ def type_of(array: np.ndarray[Any, Any]) -> TensorType:
     return TensorType(dtype_of(array), array.shape)
 
 
-def number_as(value: float, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def number_as(value: float, dtype: np.dtype[np.generic]) -> NDArray[np.generic]:
     """A plain number as an array of ``dtype``; a fraction is not cut off to make it an integer."""
     if dtype.kind in "iu" and isinstance(value, float) and not value.is_integer():
         raise DTypeError(f"{value} is not an integer, so {dtype} cannot hold it; give an integer, or convert to floats")

@@ -16,7 +16,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DTYPES, TensorType, number_as, type_of
 from gradspec.saving.files import regular_file, replacing
-from gradspec.saving.tensors import METADATA, StoredTensor, checked, read_header, stored_tensors
+from gradspec.saving.graphs import METADATA, StoredTensor, checked, read_header, stored_tensors
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError
 from gradspec.transforms.copy import inline
 

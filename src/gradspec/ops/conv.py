@@ -15,11 +15,10 @@ from typing import Any, Self
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import IMPLIED, Crop, Op, Operand, Sums, Var, ones, usual
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
-from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.layout import transpose, turned
 from gradspec.ops.linear import biased_jvp, matmul, merge_batch, split_batch
 from gradspec.ops.rules import applying, require_count
-from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import broadcast_to, reshape, with_leading_axis
 from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import most_cells, most_windows
 from gradspec.ops.windows import gather_windows, scatter_windows

@@ -10,10 +10,10 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import DTYPES, DType, TensorType, boolean, dtype_of
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.pointwise import abs
 from gradspec.ops.select import equal, greater, where
+from gradspec.ops.shape import leading_batch
 from gradspec.spec.convert import convert as convert_spec
 from gradspec.spec.errors import DTypeError
 

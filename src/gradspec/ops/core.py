@@ -1,4 +1,4 @@
-"""The core: operators that no others are made of.
+"""All operators by name, and the core: operators that no others are made of.
 
 A backend, an importer or an exporter must know these, and may know more where that pays: a fused kernel, or another
 library's operator of exactly that meaning. Every other operator's record says how it decomposes.
@@ -11,8 +11,13 @@ give with fewer digits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 
+import gradspec.ops
 from gradspec.graph.ir import Attributes, Op, Var
 from gradspec.graph.types import bf16, f16, f32
 from gradspec.ops.convert import convert
@@ -38,3 +43,31 @@ def decomposed(op: Op, attrs: Attributes, operands: Sequence[Var]) -> tuple[Var,
     types = op.types(attrs, *(v.type for v in operands))
     results = op.decompose(attrs, *wide)
     return tuple(convert(y, t.dtype) for y, t in zip(results, types, strict=True))
+
+
+# --- all operators by name --------------------------------------------------------------------------------------------
+
+
+def _defined_in(module: ModuleType) -> Iterator[Op]:
+    """The operators among a module's names, alone or in tables."""
+    for value in vars(module).values():
+        candidates = (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+        )
+        yield from (v for v in candidates if isinstance(v, Op))
+
+
+@cache
+def operators() -> dict[str, Op]:
+    """Every operator by its name.
+
+    >>> operators()["sum"]
+    sum
+    """
+    found: dict[str, Op] = {}
+    for info in iter_modules(gradspec.ops.__path__, "gradspec.ops."):
+        if info.name != __name__:
+            for op in _defined_in(import_module(info.name)):
+                if found.setdefault(op.name, op) is not op:
+                    raise RuntimeError(f"two operators are called {op.name!r}; a saved graph could mean either")
+    return found

@@ -17,14 +17,13 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import INDEXED, Array, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers, require_one_dtype
-from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.box import OPERATORS, BoundedNode, Box
 from gradspec.ops.convert import convert
 from gradspec.ops.layout import AlongAxis, concat, every_axis, getitem, transpose
 from gradspec.ops.pointwise import add, maximum, minimum
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.select import equal, less, where
-from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import broadcast_to, reshape, with_leading_axis
 from gradspec.spec import gather as spec
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.layout import normal_axis

@@ -13,9 +13,8 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, JvpResult, Op, Operand, Sums, Var
 from gradspec.graph.types import TensorType, boolean, number_as, require_one_dtype, type_of
-from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.shape import reshape
+from gradspec.ops.shape import reshape, with_leading_axis
 from gradspec.spec import layout as spec
 from gradspec.spec.errors import DTypeError, ShapeError
 

@@ -12,12 +12,11 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Attributes, JvpResult, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_floats, require_sums
-from gradspec.ops.batching import leading_batch, with_leading_axis
 from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.layout import transpose
 from gradspec.ops.pointwise import abs, exact_number, sqrt
 from gradspec.ops.rules import broadcast_shape, require_count
-from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import broadcast_to, leading_batch, reshape, with_leading_axis
 from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import rounded_number
 from gradspec.spec.errors import ShapeError

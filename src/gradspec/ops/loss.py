@@ -10,13 +10,12 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import INDEXED, Op, Operand, Var
 from gradspec.graph.types import TensorType, require_integers
-from gradspec.ops.batching import with_leading_axis
 from gradspec.ops.gather import GATHER_ROWS, SCATTER_ROWS, moved
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.pointwise import neg
 from gradspec.ops.reduce import log_softmax, mean
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.shape import sum
+from gradspec.ops.shape import sum, with_leading_axis
 from gradspec.spec import loss as spec
 from gradspec.spec.window import whole_number
 

@@ -14,7 +14,6 @@ from math import ceil, inf
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import JvpResult, Op, Operand, Var
 from gradspec.graph.types import TensorType, require_floats
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box, Curve
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import exact_number, exp, log, maximum, scale
@@ -31,6 +30,7 @@ from gradspec.ops.pool import (
 )
 from gradspec.ops.rules import pointwise_spec, same_types
 from gradspec.ops.select import equal, greater, where
+from gradspec.ops.shape import leading_batch
 from gradspec.ops.terms import most_cells
 from gradspec.ops.windows import sum_windows
 from gradspec.spec.lp_pool import abs_power, require_exponent

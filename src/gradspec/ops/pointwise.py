@@ -18,10 +18,9 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Attributes, JvpResult, NoAttributes, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import DType, TensorType, boolean, require_floats, require_numbers, require_one_dtype, type_of
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import OPERATORS, BoundedNode, BoundingLine, Box, Curve, Lines, Slope
 from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, same_types
-from gradspec.ops.shape import broadcast_to
+from gradspec.ops.shape import broadcast_to, leading_batch
 from gradspec.ops.terms import lowest_bit, rounded_number
 from gradspec.spec import pointwise as spec
 from gradspec.spec.errors import DTypeError
@@ -35,6 +34,19 @@ def _meaning(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor]]:
     return lambda attrs, *tensors: (function(*tensors, **asdict(attrs)),)
 
 
+def _pointwise_op(
+    name: str,
+    count: int,
+    function: Callable[..., Tensor],
+    attributes: type = NoAttributes,
+    require_dtype: Callable[..., DType] = require_floats,
+    **rules: Any,
+) -> Op:
+    """An operator of ``count`` operands of one type, which its result has too."""
+    types, meaning = same_types(name, count, require_dtype), _meaning(function)
+    return Op(name, attributes, types=types, spec=meaning, batch=leading_batch, **rules)
+
+
 def _binary(op: Op, a: Operand, b: Operand) -> Var:
     a, b = operands(a, b)
     if a.shape == b.shape:
@@ -46,12 +58,11 @@ def _binary(op: Op, a: Operand, b: Operand) -> Var:
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
-NEG = Op(
+NEG = _pointwise_op(
     "neg",
-    NoAttributes,
-    types=same_types("neg", 1, require_numbers),
-    spec=_meaning(spec.neg),
-    batch=leading_batch,
+    1,
+    spec.neg,
+    require_dtype=require_numbers,
     crop=cellwise,
     linear="jointly",
     sums=Sums(absolute=lambda attrs, x: x),
@@ -69,12 +80,11 @@ def neg(x: Operand) -> Var:
     return apply(NEG, NONE, x)
 
 
-ADD = Op(
+ADD = _pointwise_op(
     "add",
-    NoAttributes,
-    types=same_types("add", 2, require_numbers),
-    spec=_meaning(spec.add),
-    batch=leading_batch,
+    2,
+    spec.add,
+    require_dtype=require_numbers,
     crop=cellwise,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, a, b: 1, coefficient_quantum=ones),
@@ -97,12 +107,11 @@ def add(a: Operand, b: Operand) -> Var:
     return _binary(ADD, a, b)
 
 
-SUB = Op(
+SUB = _pointwise_op(
     "sub",
-    NoAttributes,
-    types=same_types("sub", 2, require_numbers),
-    spec=_meaning(spec.sub),
-    batch=leading_batch,
+    2,
+    spec.sub,
+    require_dtype=require_numbers,
     crop=cellwise,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, a, b: 1, absolute=lambda attrs, a, b: a + b, coefficient_quantum=ones),
@@ -145,12 +154,11 @@ def _mul_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Li
     return line(p, q, -room), line(p_high, q, room)
 
 
-MUL = Op(
+MUL = _pointwise_op(
     "mul",
-    NoAttributes,
-    types=same_types("mul", 2, require_numbers),
-    spec=_meaning(spec.mul),
-    batch=leading_batch,
+    2,
+    spec.mul,
+    require_dtype=require_numbers,
     crop=cellwise,
     linear="each",
     sums=Sums(max_roundings=lambda attrs, a, b: 1, factors=(0, 1), coefficient_quantum=ones),
@@ -264,12 +272,11 @@ class Factor:
     factor: float
 
 
-SCALE = Op(
+SCALE = _pointwise_op(
     "scale",
-    Factor,
-    types=same_types("scale", 1),
-    spec=_meaning(spec.scale),
-    batch=leading_batch,
+    1,
+    spec.scale,
+    attributes=Factor,
     crop=cellwise,
     linear="jointly",
     sums=Sums(
@@ -312,12 +319,11 @@ def _number(operator: str, name: str, value: object) -> float:
     return float(value)
 
 
-DETACH = Op(
+DETACH = _pointwise_op(
     "detach",
-    NoAttributes,
-    types=same_types("detach", 1, require_one_dtype),
-    spec=_meaning(spec.detach),
-    batch=leading_batch,
+    1,
+    spec.detach,
+    require_dtype=require_one_dtype,
     sums=MOVED,
     transpose=lambda attrs, cotangents, types, i: cotangents[0],  # which bounds ask for, and derivatives never do
     constant=True,
@@ -361,12 +367,11 @@ def _decompose_step(attrs: Levels, x: Var) -> tuple[Var]:
     return (make.where(make.greater(0.0, x), levels[0], make.where(make.equal(x, 0.0), *levels[1:])),)
 
 
-STEP = Op(
+STEP = _pointwise_op(
     "step",
-    Levels,
-    types=same_types("step", 1),
-    spec=_meaning(spec.step),
-    batch=leading_batch,
+    1,
+    spec.step,
+    attributes=Levels,
     decompose=_decompose_step,
     enclosure=_levels,
     constant=True,
@@ -389,12 +394,10 @@ def _decompose_max_share(attrs: NoAttributes, a: Var, b: Var) -> tuple[Var]:
     return (where(_exceeds(a, b), exact_number(1.0, a), where(_exceeds(b, a), exact_number(0.0, a), 0.5)),)
 
 
-MAX_SHARE = Op(
+MAX_SHARE = _pointwise_op(
     "max_share",
-    NoAttributes,
-    types=same_types("max_share", 2),
-    spec=_meaning(spec.max_share),
-    batch=leading_batch,
+    2,
+    spec.max_share,
     decompose=_decompose_max_share,
     enclosure=_shares,
     constant=True,
@@ -425,23 +428,20 @@ def _decompose_within(attrs: ClampRange, x: Var) -> tuple[Var]:
     return (OPERATORS().where(maximum(outside[0], outside[-1]), 0.0, one),)
 
 
-WITHIN = Op(
+WITHIN = _pointwise_op(
     "within",
-    ClampRange,
-    types=same_types("within", 1),
-    spec=_meaning(spec.within),
-    batch=leading_batch,
+    1,
+    spec.within,
+    attributes=ClampRange,
     decompose=_decompose_within,
     enclosure=_inside,
     constant=True,
 )
 
-GATE = Op(
+GATE = _pointwise_op(
     "gate",
-    NoAttributes,
-    types=same_types("gate", 2),
-    spec=_meaning(spec.gate),
-    batch=leading_batch,
+    2,
+    spec.gate,
     sums=Sums(
         max_roundings=lambda attrs, weight, t: 1,
         factors=(0, 1),
@@ -450,7 +450,10 @@ GATE = Op(
         coefficient_quantum=ones,
     ),
     enclosure=lambda node, weight, t: node.around([gate(p, q) for p in weight.ends for q in t.ends], 1),
-    jvp=lambda attrs, primals, tangents: ([gate(*primals)], [_gate_tangent(primals[0], tangents[1])]),
+    jvp=lambda attrs, primals, tangents: (
+        [gate(*primals)],
+        [None if tangents[1] is None else gate(primals[0], tangents[1])],
+    ),
     decompose=lambda attrs, weight, t: (OPERATORS().where(OPERATORS().equal(weight, 0.0), 0.0, detach(weight) * t),),
     transpose=lambda attrs, cotangents, operands, i: gate(operands[0], cotangents[0]),
 )
@@ -459,10 +462,6 @@ GATE = Op(
 
 def gate(weight: Var, t: Var) -> Var:
     return apply(GATE, NONE, weight, t)
-
-
-def _gate_tangent(weight: Var, dt: Var | None) -> Var | None:
-    return None if dt is None else gate(weight, dt)
 
 
 def _unary(
@@ -482,18 +481,8 @@ def _unary(
         y = apply(op, attrs, x)
         return [y], [tangent(attrs, x, y, dx)]
 
-    types = same_types(name, 1, require_dtype)
-    op = Op(
-        name,
-        attributes,
-        types=types,
-        spec=_meaning(function),
-        batch=leading_batch,
-        jvp=jvp,
-        decompose=None if decompose is None else lambda attrs, x: (decompose(attrs, x),),
-        crop=cellwise,
-        **bounds,
-    )
+    made = None if decompose is None else lambda attrs, x: (decompose(attrs, x),)
+    op = _pointwise_op(name, 1, function, attributes, require_dtype, jvp=jvp, decompose=made, crop=cellwise, **bounds)
     return op
 
 
@@ -696,12 +685,11 @@ def _mean_lines(
     return touches, spans, apart + apart * node.rounding(4) + node.tiny
 
 
-MAXIMUM = Op(
+MAXIMUM = _pointwise_op(
     "maximum",
-    NoAttributes,
-    types=same_types("maximum", 2, require_one_dtype),
-    spec=_meaning(spec.maximum),
-    batch=leading_batch,
+    2,
+    spec.maximum,
+    require_dtype=require_one_dtype,
     enclosure=increasing,
     relaxation=_maximum_lines,
     jvp=lambda attrs, primals, tangents: ([maximum(*primals)], [_shared(*primals, *tangents)]),
@@ -727,12 +715,11 @@ def _decompose_minimum(attrs: NoAttributes, a: Var, b: Var) -> tuple[Var]:
     return (-maximum(-a, -b) if a.type.is_float else make.where(make.greater(a, b), b, a),)
 
 
-MINIMUM = Op(
+MINIMUM = _pointwise_op(
     "minimum",
-    NoAttributes,
-    types=same_types("minimum", 2, require_one_dtype),
-    spec=_meaning(spec.minimum),
-    batch=leading_batch,
+    2,
+    spec.minimum,
+    require_dtype=require_one_dtype,
     decompose=_decompose_minimum,
     enclosure=increasing,
     relaxation=_minimum_lines,
@@ -759,22 +746,18 @@ def _decompose_floor(attrs: NoAttributes, x: Var) -> tuple[Var]:
     return (OPERATORS().where(OPERATORS().greater(nearest, x), nearest - 1.0, nearest),)
 
 
-FLOOR = Op(
+FLOOR = _pointwise_op(
     "floor",
-    NoAttributes,
-    types=same_types("floor", 1),
-    spec=_meaning(spec.floor),
-    batch=leading_batch,
+    1,
+    spec.floor,
     decompose=_decompose_floor,
     enclosure=increasing,
     constant=True,
 )
-ROUND = Op(
+ROUND = _pointwise_op(
     "round",
-    NoAttributes,
-    types=same_types("round", 1),
-    spec=_meaning(spec.round),
-    batch=leading_batch,
+    1,
+    spec.round,
     enclosure=increasing,
     constant=True,
 )

@@ -22,7 +22,6 @@ from gradspec.graph.builder import apply, apply_all, operands
 from gradspec.graph.ir import Array, Attributes, Crop, JvpResult, Op, Operand, Sums, Var, usual
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType, f32, f64, i64, require_floats, require_numbers
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box, Lines
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import GATHER_ROWS, moved
@@ -31,7 +30,7 @@ from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, gate, maximum, minimum
 from gradspec.ops.rules import applying, increasing
 from gradspec.ops.select import equal, where
-from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import broadcast_to, leading_batch, reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import common_count, division, inverse_bit, most_cells, most_windows
 from gradspec.ops.unpool import max_gather, max_unpool

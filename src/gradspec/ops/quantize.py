@@ -10,11 +10,10 @@ from gradspec.graph.arrays import as_array
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Array, Attributes, JvpResult, NoAttributes, Op, Operand, TypedOperand, Var
 from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, number_as, require_floats, require_one_dtype, u8
-from gradspec.ops.batching import spread
 from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.convert import convert
 from gradspec.ops.rules import require_count
-from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import broadcast_to, reshape, spread
 from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import DTypeError, UnsupportedError
 from gradspec.spec.quantize import NO_DERIVATIVE, QUANTIZED, full_shape

@@ -11,8 +11,8 @@ from math import prod
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import LATER, Op, Operand, Sums, Var
 from gradspec.graph.types import TensorType, require_floats
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.rules import applying
+from gradspec.ops.shape import leading_batch
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.resize import Axis, Place, Taps, axis_taps, gathered, resized_axes, scattered, table
 from gradspec.spec.window import per_axis, spatial_rank, spatial_sizes

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import NoAttributes, Op, Operand, Sums, Var
 from gradspec.graph.types import DType, TensorType, boolean, require_numbers, require_one_dtype
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.pointwise import maximum, minimum
 from gradspec.ops.rules import applying, broadcast_shape, require_count, same_types
-from gradspec.ops.shape import broadcast_to
+from gradspec.ops.shape import broadcast_to, leading_batch
 from gradspec.spec import select as spec
 from gradspec.spec.errors import DTypeError, ShapeError
 

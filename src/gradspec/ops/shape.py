@@ -1,6 +1,7 @@
 """How shapes change: reshape, broadcast_to, and the sum that gives a broadcast operand its cotangent.
 
-Repeating along axes and adding up along them are each other's transposes, so they are in one file.
+Repeating along axes and adding up along them are each other's transposes, so they are in one file; and so is the
+batching rule of most operators, which repeats operands that have no batch axis.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, Op, Operand, Sums, Var, ones
+from gradspec.graph.builder import apply, apply_all, operands
+from gradspec.graph.ir import MOVED, Attributes, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.spec import layout, reduce
@@ -193,3 +194,22 @@ def sum(x: Operand, axis: int | Sequence[int] | None = None, keepdims: bool = Fa
     [4.0, 6.0]
     """
     return reduction(SUM, x, axis, keepdims)
+
+
+# --- batching ---------------------------------------------------------------------------------------------------------
+
+
+def leading_batch(op: Op, attrs: Attributes, operands: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
+    """The batching rule where leading axes are independent: the same node, one axis more on each operand."""
+    return apply_all(op, attrs, *with_leading_axis(operands, batched))
+
+
+def with_leading_axis(operands: Sequence[Var], batched: Sequence[bool]) -> list[Var]:
+    """Every operand with the batch axis in front."""
+    n = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
+    return [v if has else spread(v, n) for v, has in zip(operands, batched, strict=True)]
+
+
+def spread(x: Var, n: int) -> Var:
+    """``x`` repeated ``n`` times along a new leading axis."""
+    return broadcast_to(x, (n, *x.shape))

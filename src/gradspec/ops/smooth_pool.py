@@ -22,7 +22,6 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var
 from gradspec.graph.types import DType, TensorType, f64, require_floats, type_of
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box, Lines
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, exp, gate, maximum, minimum, scale
@@ -45,7 +44,7 @@ from gradspec.ops.pool import (
     zero_of,
 )
 from gradspec.ops.select import equal, less, where
-from gradspec.ops.shape import broadcast_to, reshape
+from gradspec.ops.shape import broadcast_to, leading_batch, reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import most_cells, most_windows
 from gradspec.ops.windows import are_cells, are_taps, gather_competitors, gather_windows, mask, scatter_windows

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Operand, Var
 from gradspec.graph.types import TensorType, i64, require_numbers
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.gather import GATHER_ROWS, moved
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.rules import applying
+from gradspec.ops.shape import leading_batch
 from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.layout import normal_axis
 from gradspec.spec.topk import listed, top_places

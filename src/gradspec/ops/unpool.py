@@ -13,12 +13,11 @@ from math import prod
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import INDEXED, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, i64, require_integers, require_numbers
-from gradspec.ops.batching import leading_batch
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import GATHER_ROWS, SCATTER_ADD_ROWS, RowPlaces
 from gradspec.ops.layout import AlongAxis, getitem, pad
 from gradspec.ops.rules import applying
-from gradspec.ops.shape import reshape
+from gradspec.ops.shape import leading_batch, reshape
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Index, split_shape
 from gradspec.spec.unpool import max_gather as max_gather_spec

@@ -145,7 +145,7 @@ def cache_calls(operator: Callable[..., Any]) -> Callable[..., Any]:
     places = tuple(role_of.values())
 
     @wraps(operator)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if not kwargs.keys() <= role_of.keys():
             unknown = next(name for name in kwargs if name not in role_of)
             raise TypeError(f"{operator.__name__} has {argument(unknown, role_of)}")
@@ -198,7 +198,7 @@ def _add(value: Any, role: ParameterRole, arrays: list[Any], key: list[Hashable]
     return True
 
 
-def _type_of(value: Any) -> TensorType:
+def _type_of(value: object) -> TensorType:
     library = device_library([value])
     return type_of(as_array(value)) if library is None else library.type_of(value)
 
@@ -228,7 +228,7 @@ def compile_call(
     try:
         inputs = iter([builder.input(_type_of(a), f"x{i}") for i, a in enumerate(arrays)])
         named = [*zip(role_of, args, strict=False), *kwargs.items()]
-        given = {name: _replaced(value, role_of[name], inputs) for name, value in named}
+        given = {name: _replace_arrays(value, role_of[name], inputs) for name, value in named}
         results = operator(*list(given.values())[: len(args)], **{name: given[name] for name in kwargs})
         graph = builder.build(results, allow_unused=True)
     except (ShapeError, DTypeError, UnsupportedError):
@@ -240,11 +240,11 @@ def compile_call(
     return _function(graph) if graph.nodes else None
 
 
-def _replaced(value: Any, role: ParameterRole, inputs: Iterator[Var]) -> Any:
+def _replace_arrays(value: Any, role: ParameterRole, inputs: Iterator[Var]) -> Any:
     """An argument with variables in the place of arrays."""
     kind = type(value)
     if role is ParameterRole.ATTRIBUTE:
         return value
     if kind is ndarray or (role is ParameterRole.OPERAND and kind in (int, float)) or library_of(value) is not None:
         return next(inputs)
-    return kind(_replaced(part, role, inputs) for part in value) if kind in (tuple, list) else value
+    return kind(_replace_arrays(part, role, inputs) for part in value) if kind in (tuple, list) else value

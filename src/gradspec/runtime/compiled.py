@@ -46,16 +46,14 @@ _executables = LRUCache["Executable"](MOST_PLANS)
 
 
 @overload
-def compile(  # type: ignore[overload-overlap]  # (a family is a function, too)
-    program: Family, *, backend: str | None = ..., threads: int | None = ...
-) -> CompiledFamily: ...
+def compile(program: Family, *, backend: str | None = ..., threads: int | None = ...) -> CompiledFamily: ...
 @overload
 def compile(
-    program: Graph | Callable[..., Any], *types: Any, backend: str | None = ..., threads: int | None = ...
+    program: Graph | Callable[..., Any], *types: object, backend: str | None = ..., threads: int | None = ...
 ) -> Compiled: ...
 def compile(
     program: Graph | Family | Callable[..., Any],
-    *types: Any,
+    *types: object,
     backend: str | None = None,
     threads: int | None = None,
 ) -> Compiled | CompiledFamily:
@@ -147,7 +145,7 @@ class Executable:
     def attach(self, operands: Sequence[Array]) -> Constants:
         """The values of the constant slots: operands, constants of the plan, and results of the prologue."""
         plan = self.plan
-        values = {**dict(zip(plan.operands, map(_aligned, operands), strict=True)), **plan.constants}
+        values = {**dict(zip(plan.operands, map(_copy_unaligned, operands), strict=True)), **plan.constants}
         for step in plan.prologue:
             results = _run_once(plan.backend, step, [values[v] for v in step.inputs])
             values |= zip(step.outputs, map(_frozen, results), strict=True)
@@ -191,7 +189,7 @@ def _run_task_once(task: Task, operands: Sequence[Array]) -> Sequence[Array]:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-def _aligned(array: Array) -> Array:
+def _copy_unaligned(array: Array) -> Array:
     return array if array.flags.aligned else _frozen(array.copy())
 
 
@@ -234,13 +232,13 @@ def _copy_into(outs: Sequence[Array | None], results: Values, inputs: Values) ->
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def require_count(inputs: Sequence[Var], arrays: Sequence[Any]) -> None:
+def require_count(inputs: Sequence[Var], arrays: Sequence[object]) -> None:
     if len(arrays) != len(inputs):
         wanted = ", ".join(map(repr, inputs))
         raise TypeError(f"the graph takes {len(inputs)} arrays ({wanted}), not {len(arrays)}")
 
 
-def as_input(var: Var, value: Any) -> Array:
+def as_input(var: Var, value: object) -> Array:
     """An argument as an aligned array of the variable's type. Numbers are converted, arrays are not.
 
     An array of another library than NumPy raises ForeignArrayError.
@@ -260,7 +258,7 @@ def as_input(var: Var, value: Any) -> Array:
     return array if array.flags.aligned else array.copy()
 
 
-def require_out(outputs: Sequence[Var], out: Any) -> tuple[Array | None, ...]:
+def require_out(outputs: Sequence[Var], out: object) -> tuple[Array | None, ...]:
     """``out`` as a checked tuple with an array for each output, or None for a fresh one."""
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) != len(outputs):
@@ -278,7 +276,7 @@ def require_out(outputs: Sequence[Var], out: Any) -> tuple[Array | None, ...]:
     return outs
 
 
-def _require_target(var: Var, array: Any) -> None:
+def _require_target(var: Var, array: object) -> None:
     if not isinstance(array, np.ndarray):
         require_numpy(array)
         raise TypeError(f"out for {var!r} is {type(array).__name__}; give a NumPy array, such as np.empty(…)")
@@ -307,7 +305,7 @@ class Program:
         self._wanted = [(i, v.shape, v.dtype.numpy) for i, v in enumerate(self.plan.inputs)]
         self._is_one = len(self.plan.outputs) == 1
 
-    def call(self, arrays: Sequence[Any], out: Any = None, threads: int | None = None) -> Any:
+    def call(self, arrays: Sequence[Any], out: object = None, threads: int | None = None) -> Any:
         """One array for one output, a tuple for several; threads=None: as many as ``get_num_threads`` says."""
         if len(arrays) != len(self._wanted):
             require_count(self._inputs, arrays)
@@ -326,7 +324,7 @@ class Program:
         results = self._run(inputs, self._fixed, outs, workers)
         return results[0] if self._is_one else tuple(results)
 
-    def _call_foreign(self, arrays: Sequence[Any], out: Any, threads: int | None) -> Any:
+    def _call_foreign(self, arrays: Sequence[Any], out: object, threads: int | None) -> Any:
         """Call on NumPy's views of foreign arrays; results are ``out``, or arrays of the same library."""
         targets = out if isinstance(out, tuple) else (out,)
         like = foreign_array([*arrays, *targets])
@@ -354,7 +352,7 @@ class Compiled:
         self.graph, self.plan = graph, program.plan
         self._call, self._threads = program.call, threads
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def __call__(self, *arrays: object, out: object = None) -> Any:
         """One array for one output, a tuple for several, never sharing memory with anything.
 
         Results are NumPy arrays, PyTorch tensors or JAX arrays, as the arrays that are given.
@@ -374,11 +372,11 @@ class CompiledFamily:
     def __init__(self, family: Family, compile: Callable[[Graph], Compiled]) -> None:
         self.family, self._compile, self._compiled = family, compile, LRUCache[Compiled](MOST_GRAPHS)
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def __call__(self, *arrays: object, out: object = None) -> Any:
         """As a compiled graph is called."""
         return self.at(*arrays)(*arrays, out=out)
 
-    def at(self, *like: Any, dtype: DType | None = None, **sizes: int) -> Compiled:
+    def at(self, *like: object, dtype: DType | None = None, **sizes: int) -> Compiled:
         """The compiled graph for arrays or types like these, or for sizes by name."""
         graph = self.family.at(*like, dtype=dtype, **sizes)
         return self._compiled.get_or_make(graph, lambda: self._compile(graph))

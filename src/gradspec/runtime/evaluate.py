@@ -10,7 +10,7 @@ import numpy as np
 from gradspec.graph.arrays import to_numpy
 from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import boolean, f64
 from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.compiled import compile
@@ -41,7 +41,7 @@ class IntervalTensor(Tensor):
         self.path = path
 
 
-def evaluate(graph: Graph, *args: Any, domain: Domain, path: str | None = None) -> Any:
+def evaluate(graph: Graph, *args: object, domain: Domain, path: str | None = None) -> Any:
     """What the graph means in ``domain``: a Tensor for one output, a tuple for several.
 
     Arrays and nested lists are converted; a Tensor is used unchanged, so that intervals or dual numbers can be passed.
@@ -73,13 +73,13 @@ def evaluate(graph: Graph, *args: Any, domain: Domain, path: str | None = None) 
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def _by_scalars(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
-    values = {v: _given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
+def _by_scalars(graph: Graph, args: Sequence[object], domain: Domain) -> tuple[Tensor, ...]:
+    values = {v: _as_input(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)}
     values |= {v: _in_domain(v, array, domain) for v, array in graph.constants.items()}
     for node in graph.nodes:
         results = node.op.spec(node.attrs, *(values[v] for v in node.inputs))
         if not any(v.type.is_float for v in node.inputs):
-            results = tuple(_entered(v, r, domain) for v, r in zip(node.outputs, results, strict=True))
+            results = tuple(_enter_domain(v, r, domain) for v, r in zip(node.outputs, results, strict=True))
         values |= zip(node.outputs, results, strict=True)
     return tuple(values[v] for v in graph.outputs)
 
@@ -111,11 +111,11 @@ def _terms(graph: Graph) -> int:
     return total
 
 
-def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor, ...]:
+def _by_boxes(graph: Graph, args: Sequence[object], domain: Domain) -> tuple[Tensor, ...]:
     """Boxes in float64, as the intervals' ends are; of the real numbers, as intervals are."""
     if not all(v.type.is_float for v in graph.outputs):
         raise UnsupportedError('boxes are of floats, and an output is none; use path="scalar"')
-    given = [_given(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)]
+    given = [_as_input(v, a, domain) for v, a in zip(graph.inputs, args, strict=True)]
     bounded = [v.type.is_float for v in graph.inputs]
     run = compile(boxes(graph, BoundArithmetic(f64, any=False), bounded))
     arrays: list[Any] = []
@@ -125,27 +125,28 @@ def _by_boxes(graph: Graph, args: Sequence[Any], domain: Domain) -> tuple[Tensor
         arrays += [np.array(end, dtype).reshape(var.shape) for end in ends]
     flat = run(*arrays)
     pairs = zip(graph.outputs, flat[::2], flat[1::2], strict=True)
-    return tuple(domain.tensor(_opened(low, -np.inf), _opened(high, np.inf)) for _, low, high in pairs)  # type: ignore[call-arg]
+    opened = ((_open_ends(low, -np.inf), _open_ends(high, np.inf)) for _, low, high in pairs)
+    return tuple(domain.tensor(*ends) for ends in opened)  # type: ignore[call-arg]
 
 
-def _opened(ends: Any, nothing: float) -> Any:
+def _open_ends(ends: Array, nothing: float) -> Array:
     """Where nothing is known, the end is infinite."""
     return np.where(np.isnan(ends), nothing, ends)
 
 
-def _given(var: Var, value: Any, domain: Domain) -> Tensor:
+def _as_input(var: Var, value: object, domain: Domain) -> Tensor:
     argument = value if isinstance(value, Tensor) else _in_domain(var, to_numpy(value), domain)
     if argument.shape != var.shape:
         raise ShapeError(f"input {var!r} was given a tensor of shape {argument.shape}; pass one of shape {var.shape}")
     return argument
 
 
-def _entered(var: Var, result: Tensor, domain: Domain) -> Tensor:
+def _enter_domain(var: Var, result: Tensor, domain: Domain) -> Tensor:
     """A result of integers alone, which become numbers of the domain where floats are meant."""
     return domain.tensor(result) if var.type.is_float else result
 
 
-def _in_domain(var: Var, value: Any, domain: Domain) -> Tensor:
+def _in_domain(var: Var, value: object, domain: Domain) -> Tensor:
     if var.dtype is boolean:
         array = np.asarray(value)
         return Tensor(array.shape, map(_truth, array.flat))

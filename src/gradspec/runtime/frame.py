@@ -291,12 +291,12 @@ def _numpy_action(
         frame.flush_pending(values, tasks)
         operands = [values[i] for i in reads]
         for slot, result in zip(writes, kernel(*operands), strict=True):
-            values[slot] = result if may_alias else _unaliased(result, operands)
+            values[slot] = result if may_alias else _copy_if_aliased(result, operands)
 
     return act
 
 
-def _unaliased(result: Array, operands: Sequence[Array]) -> Array:
+def _copy_if_aliased(result: Array, operands: Sequence[Array]) -> Array:
     """The result, or a copy if it is an operand or a view of one."""
     if result.base is None:
         shared = any(result is a for a in operands)

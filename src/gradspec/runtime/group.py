@@ -56,7 +56,7 @@ def group_nodes(
     for node in nodes:
         groups.add(node)
     prepared = _Prepared({*fixed})
-    return [each for step in _ordered(groups, readers) for each in prepared.with_before(step)]
+    return [each for step in _order_steps(groups, readers) for each in prepared.with_before(step)]
 
 
 Readers = Mapping[Var, set[Node | None]]
@@ -207,7 +207,7 @@ def _readers(nodes: Iterable[Node], outputs: Iterable[Var]) -> Readers:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def _ordered(groups: _Groups, readers: Readers) -> Iterator[Step]:
+def _order_steps(groups: _Groups, readers: Readers) -> Iterator[Step]:
     shared = {i: step for places in groups.places.values() for i, step in _with_tape(groups, places, readers).items()}
     for i, group in enumerate(groups.groups):
         if i in shared:

@@ -202,7 +202,7 @@ def _once(step: Step) -> tuple[str, ...]:
 
 
 def _operators(step: Step) -> str:
-    return ", ".join(_counted(node.op.name for node in step.nodes)) or "-"
+    return ", ".join(_count_names(node.op.name for node in step.nodes)) or "-"
 
 
 def _kernel(step: Step, fallback: str) -> str:
@@ -211,7 +211,7 @@ def _kernel(step: Step, fallback: str) -> str:
     return fallback if step.task is None else ascii_only(step.task.kernel)
 
 
-def _counted(names: Iterable[str]) -> list[str]:
+def _count_names(names: Iterable[str]) -> list[str]:
     """Each name once, with how often it occurs."""
     return [name if n == 1 else f"{n} {name}" for name, n in Counter(names).items()]
 

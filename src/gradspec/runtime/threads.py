@@ -59,7 +59,7 @@ def set_num_threads(n: int | None) -> None:
     >>> set_num_threads(before)
     """
     global _chosen
-    _chosen = None if n is None else _checked(n, "set_num_threads")
+    _chosen = None if n is None else _require_count(n, "set_num_threads")
     _pool.shrink(get_num_threads() - 1)
 
 
@@ -243,7 +243,7 @@ atexit.register(lambda: _pool.close())
 # --- how many --------------------------------------------------------------------------------------------------------
 
 
-def _checked(n: Any, where: str) -> int:
+def _require_count(n: Any, where: str) -> int:
     try:
         number = operator.index(n)
     except TypeError:
@@ -262,7 +262,7 @@ def _default() -> int:
         return max(1, min(processors(), cgroup_limit() or MOST_THREADS))
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"{VARIABLE} is {text!r}; give a whole number from 1 to {MOST_THREADS}, or unset it")
-    return _checked(int(text), VARIABLE)
+    return _require_count(int(text), VARIABLE)
 
 
 def cgroup_limit(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int | None:

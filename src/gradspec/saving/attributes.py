@@ -12,24 +12,26 @@ import types
 import typing
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from gradspec.graph.ir import Attributes
 from gradspec.saving.strict_json import LARGEST_INT, brief, listed, require_keys
 from gradspec.spec.errors import FormatError
 
+Field: TypeAlias = dataclasses.Field[Any]
 SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def fields_to_json(record: Any) -> dict[str, Any]:
+def fields_to_json(record: object) -> dict[str, object]:
     """The fields of a record by name, but for those that came later and have their defaults."""
     cls: type = type(record)
     values = {f: getattr(record, f.name) for f in _fields(cls)}
     return {f.name: to_json(v, f.name) for f, v in values.items() if not (_came_later(f) and v == f.default)}
 
 
-def to_json(value: Any, where: str) -> Any:
+def to_json(value: object, where: str) -> object:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):
@@ -47,7 +49,7 @@ def to_json(value: Any, where: str) -> Any:
     )
 
 
-def fields_from_json(cls: type, data: Any, where: str) -> Any:
+def fields_from_json(cls: type, data: dict[str, object], where: str) -> Attributes:
     """The record of class ``cls`` whose fields ``data`` holds."""
     expected = _fields(cls)
     optional = [f.name for f in expected if _came_later(f)]
@@ -60,7 +62,7 @@ def fields_from_json(cls: type, data: Any, where: str) -> Any:
     return cls(**values)
 
 
-def from_json(item: Any, records: dict[str, type], where: str) -> Any:
+def from_json(item: object, records: dict[str, type], where: str) -> object:
     if isinstance(item, list):
         return tuple(
             from_json(v, records, f"{where}[{i}]") if isinstance(v, list | dict) else v for i, v in enumerate(item)
@@ -74,7 +76,7 @@ def from_json(item: Any, records: dict[str, type], where: str) -> Any:
     raise FormatError(f"{where}: expected a value, a special float or a record of {listed(records)}, not {brief(item)}")
 
 
-def conforms(value: Any, hint: Any) -> bool:
+def conforms(value: object, hint: object) -> bool:
     """Whether a value is of an annotated type. An int will do for a float, but a bool is no int."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -93,16 +95,16 @@ def conforms(value: Any, hint: Any) -> bool:
 
 
 @cache
-def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
+def _fields(cls: type) -> tuple[Field, ...]:
     return tuple(f for f in dataclasses.fields(cls) if f.init)
 
 
-def _came_later(field: dataclasses.Field[Any]) -> bool:
+def _came_later(field: Field) -> bool:
     return bool(field.metadata.get("later"))
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: type) -> dict[str, object]:
     return typing.get_type_hints(cls)
 
 

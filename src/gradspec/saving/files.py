@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from gradspec.spec.errors import FormatError
+
+FilePath: TypeAlias = "str | os.PathLike[str]"
 
 GZIP = b"\x1f\x8b"
 """What a file that gzip packed begins with."""
@@ -23,7 +25,7 @@ FREE_BYTES, TIMES_LARGER = 2**22, 64
 
 
 @contextmanager
-def replacing(path: Any) -> Iterator[Path]:
+def replacing(path: FilePath) -> Iterator[Path]:
     """A file to write in place of ``path``: what is there stays until the new one is complete and on the disk."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -42,7 +44,7 @@ def replacing(path: Any) -> Iterator[Path]:
 
 
 @contextmanager
-def regular_file(path: Any) -> Iterator[BinaryIO]:
+def regular_file(path: FilePath) -> Iterator[BinaryIO]:
     """A file to read; a pipe or a device, which might never end, is refused."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FormatError(f"{os.fspath(path)} is not a regular file")
@@ -50,7 +52,7 @@ def regular_file(path: Any) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_bounded(path: Any, most: int) -> bytes:
+def read_bounded(path: FilePath, most: int) -> bytes:
     """A file of at most so many bytes, which it may unpack to if gzip packed it."""
     with regular_file(path) as file:
         content = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)  # memory is taken for all of it first
@@ -59,7 +61,7 @@ def read_bounded(path: Any, most: int) -> bytes:
     return unpacked(path, content, most, FREE_BYTES) if content.startswith(GZIP) else content
 
 
-def unpacked(path: Any, content: bytes, most: int, free: int) -> bytes:
+def unpacked(path: FilePath, content: bytes, most: int, free: int) -> bytes:
     """What gzip packed: at most ``most`` bytes, and no more than ``free`` and a multiple of its own."""
     most = min(most, free + TIMES_LARGER * len(content))
     try:

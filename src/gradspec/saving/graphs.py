@@ -11,23 +11,22 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from io import BytesIO
+from math import prod
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from gradspec.graph.builder import Builder, is_symbolic_zero
-from gradspec.graph.check import check
-from gradspec.graph.graph import Graph
+from gradspec.graph.graph import Graph, check
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.show import distinct
-from gradspec.graph.types import DTYPES, TensorType
-from gradspec.ops.table import operators
+from gradspec.graph.types import DTYPES, DType, TensorType, boolean
+from gradspec.ops.core import operators
 from gradspec.saving.attributes import fields_from_json, fields_to_json
-from gradspec.saving.files import regular_file, replacing
-from gradspec.saving.strict_json import brief, require_keys, strict_json
-from gradspec.saving.tensors import MAX_HEADER, METADATA, read_header, read_tensor, stored_tensors, type_from_json
+from gradspec.saving.files import FilePath, regular_file, replacing
+from gradspec.saving.strict_json import LARGEST_INT, brief, require_keys, strict_json
 from gradspec.spec.errors import FormatError
 
 VERSION = 1
@@ -40,7 +39,7 @@ MAX_NODES = 1_000_000
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def save(graph: Graph, path: Any) -> None:
+def save(graph: Graph, path: FilePath) -> None:
     """Write the graph to ``path``, all of it or nothing: a file that is there stays until the new one is complete."""
     text = json.dumps(_structure(check(graph)))
     tensors = {v.name: np.asarray(distinct(array), order="C") for v, array in graph.constants.items()}
@@ -65,7 +64,7 @@ def to_text(graph: Graph) -> str:
     return json.dumps([_structure(check(graph)), [_array_to_json(array) for array in graph.constants.values()]])
 
 
-def _array_to_json(array: Array) -> Any:
+def _array_to_json(array: Array) -> object:
     """Shape and bytes; None for a zero that a builder made, which ``np.zeros`` would not stand for."""
     if is_symbolic_zero(array):
         return None
@@ -73,7 +72,7 @@ def _array_to_json(array: Array) -> Any:
     return [list(stored.shape), b64encode(stored.tobytes()).decode()]
 
 
-def _structure(graph: Graph) -> dict[str, Any]:
+def _structure(graph: Graph) -> dict[str, object]:
     return {
         "version": VERSION,
         "inputs": [_declaration(v) for v in graph.inputs],
@@ -83,11 +82,11 @@ def _structure(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _declaration(var: Var) -> dict[str, Any]:
+def _declaration(var: Var) -> dict[str, object]:
     return {"name": var.name, "dtype": var.dtype.name, "shape": list(map(int, var.shape))}
 
 
-def _application(node: Node) -> dict[str, Any]:
+def _application(node: Node) -> dict[str, object]:
     if operators().get(node.op.name) is not node.op:
         raise ValueError(f"{node.op} is not an operator of gradspec's own, so a file cannot name it")
     return {
@@ -101,7 +100,7 @@ def _application(node: Node) -> dict[str, Any]:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def load(path: Any) -> Graph:
+def load(path: FilePath) -> Graph:
     """The graph that ``g.save(path)`` wrote. A file that is not one, or is damaged, raises ``gs.FormatError``.
 
     >>> import gradspec as gs, tempfile
@@ -116,7 +115,7 @@ def load(path: Any) -> Graph:
     with regular_file(path) as file:
         try:
             header, size = read_header(file)
-            structure = strict_json(_embedded(header), "the graph")
+            structure = strict_json(_graph_text(header), "the graph")
             return check(_graph(structure, _tensors(header, file, size)))
         except Exception as error:  # operators' own rules may refuse a file with any exception
             raise FormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
@@ -157,7 +156,7 @@ def _symbolic_zeros(type: TensorType) -> Array:
     return zeros
 
 
-def _embedded(header: dict[str, Any]) -> str:
+def _graph_text(header: dict[str, object]) -> str:
     metadata = header.pop(METADATA, None)
     if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
         raise FormatError(f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file")
@@ -171,7 +170,7 @@ def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Arr
 # --- JSON to graph ---------------------------------------------------------------------------------------------------
 
 
-def _type(dtype: Any, shape: Any, where: str) -> TensorType:
+def _type(dtype: object, shape: object, where: str) -> TensorType:
     return type_from_json(DTYPES, dtype, shape, where)
 
 
@@ -192,7 +191,7 @@ class _Variables(dict[str, Var]):
         self[name] = Var(name, _type(data["dtype"], data["shape"], where), self.owner)
         return self[name]
 
-    def used(self, name: Any, where: str) -> Var:
+    def used(self, name: object, where: str) -> Var:
         if not isinstance(name, str) or name not in self:
             raise FormatError(f"{where}: no variable called {brief(name)} is assigned before this place")
         return self[name]
@@ -258,3 +257,100 @@ def _node(data: Any, variables: _Variables, where: str) -> Node:
 
 def _types(types: Any) -> str:
     return ", ".join(map(str, types)) or "nothing"
+
+
+# --- safetensors ------------------------------------------------------------------------------------------------------
+
+
+METADATA = "__metadata__"
+"""The key of a header that names no tensor."""
+
+MAX_HEADER = 100_000_000  # bytes; safetensors has the same limit
+MAX_RANK = 64
+
+_DTYPES = {dtype.name.upper(): dtype for dtype in DTYPES.values()}
+
+
+def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """The JSON at the start of a safetensors file, and how many bytes follow it."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > size - 8:
+        raise FormatError(
+            f"bytes 0 to 7: a header of {length} bytes does not fit into a file of {size}; it is cut short, or of "
+            "another format than safetensors"
+        )
+    if length > MAX_HEADER:
+        raise FormatError(f"bytes 0 to 7: a header of {length} bytes is too long; at most {MAX_HEADER} are read")
+    try:
+        text = file.read(length).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"byte {8 + error.start}: the header is not UTF-8") from None
+    header = strict_json(text, "the header")
+    if not isinstance(header, dict):
+        raise FormatError(f"the header: expected an object, not {brief(header)}")
+    return header, size - 8 - length
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a file and where its bytes lie, counted from the end of the header."""
+
+    begin: int
+    end: int
+    name: str
+    type: TensorType
+
+
+def stored_tensors(header: dict[str, Any], size: int) -> list[StoredTensor]:
+    """The stored tensors, which must fill the rest of the file exactly, in the order of their places."""
+    found = []
+    for name, entry in header.items():
+        where = f"the header, tensor {brief(name)}"
+        require_keys(entry, ("dtype", "shape", "data_offsets"), where)
+        type_ = type_from_json(_DTYPES, entry["dtype"], entry["shape"], where)
+        offsets = entry["data_offsets"]
+        if not isinstance(offsets, list) or [type(n) for n in offsets] != [int, int]:
+            raise FormatError(f"{where}.data_offsets: expected two integers, not {brief(offsets)}")
+        begin, end = offsets
+        if not 0 <= begin <= end or end - begin != type_.size * type_.dtype.numpy.itemsize:
+            raise FormatError(f"{where}.data_offsets: {begin} to {end} does not hold {type_}")
+        found.append(StoredTensor(begin, end, name, type_))
+    found.sort(key=lambda stored: stored[:2])
+    end = 0
+    for begin, next_end, name, _ in found:
+        if begin != end:
+            raise FormatError(
+                f"the header, tensor {brief(name)}: its data begins at {begin}, not where the last ended, {end}"
+            )
+        end = next_end
+    if end != size:
+        raise FormatError(f"the header: its tensors take {end} bytes, but {size} follow it")
+    return found
+
+
+def read_tensor(file: BinaryIO, type: TensorType) -> Array:
+    """The next bytes of a file as a tensor."""
+    array = np.empty(type.shape, type.dtype.numpy)
+    if file.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:  # type: ignore[attr-defined]
+        raise FormatError("the file became shorter while it was read")
+    return checked(array)
+
+
+def checked(array: Array) -> Array:
+    """An array of a file, which must hold what its dtype says, frozen."""
+    if array.dtype == boolean.numpy and array.size and array.view(np.uint8).max() > 1:
+        raise FormatError("a byte of a boolean tensor is neither 0 nor 1")
+    array.flags.writeable = False
+    return array
+
+
+def type_from_json(dtypes: Mapping[str, DType], dtype: object, shape: object, where: str) -> TensorType:
+    """A type whose dtype is written as one of ``dtypes`` and whose shape is a list."""
+    if not isinstance(dtype, str) or dtype not in dtypes:
+        raise FormatError(f"{where}.dtype: {brief(dtype)} is not one of {', '.join(dtypes)}")
+    sizes = shape if isinstance(shape, list) and len(shape) <= MAX_RANK else None
+    if sizes is None or any(type(n) is not int or n < 0 for n in sizes):
+        raise FormatError(f"{where}.shape: expected at most {MAX_RANK} sizes, not {brief(shape)}")
+    if prod(max(n, 1) for n in sizes) * dtypes[dtype].numpy.itemsize > LARGEST_INT:
+        raise FormatError(f"{where}.shape: no memory holds a tensor of shape {sizes}")
+    return TensorType(dtypes[dtype], tuple(sizes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from gradspec.spec.errors import FormatError
 
@@ -25,7 +25,7 @@ def strict_json(text: str, where: str) -> Any:
         raise FormatError(f"{where}: {error}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -34,7 +34,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _constant(text: str) -> Any:
+def _constant(text: str) -> NoReturn:
     raise FormatError(f"{text} is not JSON")
 
 
@@ -52,7 +52,7 @@ def _float(text: str) -> float:
     return number
 
 
-def require_keys(data: Any, keys: Collection[str], where: str, optional: Collection[str] = ()) -> None:
+def require_keys(data: object, keys: Collection[str], where: str, optional: Collection[str] = ()) -> None:
     """Refuse what is not an object with exactly these keys, of which the optional ones may be missing."""
     if not isinstance(data, dict):
         raise FormatError(f"{where}: expected an object, not {brief(data)}")
@@ -62,7 +62,7 @@ def require_keys(data: Any, keys: Collection[str], where: str, optional: Collect
         raise FormatError(f"{where}: {' and '.join(what)}; the keys are {', '.join(keys) or 'none'}")
 
 
-def brief(data: Any) -> str:
+def brief(data: object) -> str:
     """What was found, in a few characters."""
     if isinstance(data, dict):
         return f"an object with {listed(data)}"

@@ -36,7 +36,7 @@ def _at_rank(operator: Callable[..., Any], rank: int, name: str) -> Callable[...
     signature = full.replace(parameters=[_or_one_int(p) for p in full.parameters.values() if p.name != "rank"])
 
     @wraps(operator)
-    def ranked(*args: Any, **kwargs: Any) -> Any:
+    def ranked(*args: object, **kwargs: object) -> Any:
         try:
             arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -62,7 +62,7 @@ def _or_one_int(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=f"int | {parameter.annotation}")
 
 
-def _sizes(name: str, argument: str, value: Any, rank: int) -> Any:
+def _sizes(name: str, argument: str, value: object, rank: int) -> Any:
     if not isinstance(value, list | tuple):
         return (value,) * rank
     if len(value) != rank:
@@ -70,7 +70,7 @@ def _sizes(name: str, argument: str, value: Any, rank: int) -> Any:
     return value
 
 
-def _require_kernel_axes(name: str, weight: Any, rank: int) -> None:
+def _require_kernel_axes(name: str, weight: object, rank: int) -> None:
     shape = tuple(weight.shape) if hasattr(weight, "shape") else tensor(weight).shape
     if len(shape) != rank + 2:
         raise ShapeError(f"{name}: the weight has shape {shape}; two channel axes and {rank} kernel axes are needed")

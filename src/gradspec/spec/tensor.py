@@ -141,7 +141,7 @@ def require_shape(name: str, given: Tensor, expected: Index) -> None:
         raise ShapeError(f"{name} has shape {given.shape}, but {expected} is needed here; pass one of that shape")
 
 
-def _shape_of(data: Any) -> Index:
+def _shape_of(data: object) -> Index:
     if not isinstance(data, list | tuple):
         return ()
     shapes = {_shape_of(row) for row in data} or {()}

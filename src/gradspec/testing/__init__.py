@@ -28,11 +28,11 @@ class FewCasesWarning(UserWarning):
 
 
 def check_kernel(
-    kernel: Any,
+    kernel: object,
     op: str | None = None,
     *,
-    spec: Any = None,
-    inputs: Any = None,
+    spec: object = None,
+    inputs: object = None,
     params: str | None = None,
     array: str | None = None,
     arithmetic: Mapping[str, Any] | None = None,
@@ -55,7 +55,7 @@ def check_kernel(
     timeout: float = 60.0,
     device: str = "cpu",
     isolate: bool = True,
-    **domain: Any,
+    **domain: object,
 ) -> Run:
     """Judge a kernel, and raise an ``AssertionError`` that reports every defect by its smallest case.
 
@@ -93,14 +93,14 @@ def check_kernel(
         ops, modes, dtypes = tuple(ops) or target.ops, tuple(modes) or target.modes, target.dtypes
         ranks = tuple(ranks) or target.ranks
     else:
-        target = _judged_by(spec, inputs, kernel, params, array, jvp, vjp)
+        target = _reference_kernel(spec, inputs, kernel, params, array, jvp, vjp)
         target.declaring(**declared, strict=strict is not False, **domain)
     limits = {"cases": cases, "seconds": seconds, "at_least": at_least, "seed": seed, "timeout": timeout}
     chosen = {"ops": ops, "features": features, "modes": modes, "dtypes": dtypes, "ranks": ranks, "sizes": blocks}
-    return _judged(target, isolate, allow=allow, algorithm=algorithm, device=device, **limits, **chosen)
+    return _run_judge(target, isolate, allow=allow, algorithm=algorithm, device=device, **limits, **chosen)
 
 
-def _judged(target: Any, isolate: bool, **options: Any) -> Run:
+def _run_judge(target: Any, isolate: bool, **options: Any) -> Run:
     """The run, if it is clean; what it found as an error otherwise."""
     __tracebackhide__ = True
     from gradspec.conformance.campaign.check import check
@@ -109,7 +109,7 @@ def _judged(target: Any, isolate: bool, **options: Any) -> Run:
     run = check(target, isolate=isolate and _can_be_isolated(target.name), **options)
     run.target, run.repeat = target.name, ""  # no command has this object
     if run.by_kind("defect"):
-        raise AssertionError(_told(run))
+        raise AssertionError(_terminal_text(run))
     if run.errors:
         raise RuntimeError(f"not all cases could be judged: {'; '.join(run.errors)}")
     if not run.tally.judged:
@@ -132,7 +132,7 @@ def _can_be_isolated(name: str) -> bool:
 
 
 def _target(
-    kernel: Any,
+    kernel: object,
     op: str | None,
     jvp: Callable[..., Any] | None,
     vjp: Callable[..., Any] | None,
@@ -150,13 +150,13 @@ def _target(
     return target.declaring(**own, strict=is_strict, is_tried=True, **domain)
 
 
-def _given_together(spec: Any, inputs: Any, params: str | None) -> None:
+def _given_together(spec: object, inputs: object, params: str | None) -> None:
     from gradspec.conformance.campaign.request import require_spec_with_inputs
 
     require_spec_with_inputs(spec, inputs, params=params)
 
 
-def _judged_by(spec: Any, inputs: Any, kernel: Any, *more: Any) -> ReferenceKernel:
+def _reference_kernel(spec: Any, inputs: Any, kernel: Any, *more: Any) -> ReferenceKernel:
     from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 
     params, array, jvp, vjp = more
@@ -169,7 +169,7 @@ def _reasons(run: Run) -> str:
     return "; ".join(reasons) or "none was made in time"
 
 
-def _told(run: Run) -> str:
+def _terminal_text(run: Run) -> str:
     """The run as the terminal shows it."""
     from rich.console import Console
 

@@ -72,7 +72,7 @@ class Trial:
     """Inputs are multiples of it, so that averages are whole."""
     work: int
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: object) -> Any:
         return getattr(gs, self.op)(*inputs, **self.attributes)
 
 
@@ -230,7 +230,7 @@ def place(array: Array, layout: str, rank: int) -> Array:
     return np.ascontiguousarray(array.T).T if layout == "transposed" else array
 
 
-def graph_of(trial: Trial) -> Any:
+def graph_of(trial: Trial) -> gs.Graph:
     dtype = getattr(gs, trial.dtype)
     return gs.trace(trial, *(dtype[shape] for shape in trial.shapes))
 
@@ -403,7 +403,7 @@ def _integers(array: Array) -> Any:
     return gs.spec.Tensor(array.shape, array.ravel().tolist())
 
 
-def _as_list(results: Any) -> list[Any]:
+def _as_list(results: object) -> list[Any]:
     return list(results) if isinstance(results, tuple | list) else [results]
 
 
@@ -485,7 +485,7 @@ def attempt_trial(trial: Trial, device: str = "cpu", libraries: Sequence[str] = 
 # --- chains of operators ----------------------------------------------------------------------------------------------
 
 
-def draw_chain(number: int) -> tuple[Any, list[Array]]:
+def draw_chain(number: int) -> tuple[gs.Graph, list[Array]]:
     """A graph of a few operators on one array, one behind the other, and its inputs."""
     rng = np.random.default_rng([number, 2])
     shape = (int(rng.integers(1, 4)), int(rng.integers(1, 6)), int(rng.integers(3, 12)), int(rng.integers(3, 30)))
@@ -493,11 +493,11 @@ def draw_chain(number: int) -> tuple[Any, list[Array]]:
     def whole(*sizes: int) -> Array:
         return rng.integers(-2, 3, sizes).astype(np.float64)
 
-    def step(x: Any) -> Any:
+    def step(x: gs.Var) -> gs.Var:
         _, c, h, w = x.shape
         other, k = int(rng.integers(1, 5)), int(rng.integers(1, min(h, w, 3) + 1))
         stride, padding = int(rng.integers(1, 3)), int(rng.integers(0, k // 2 + 1))
-        choices: list[Callable[[], Any]] = [
+        choices: list[Callable[[], gs.Var]] = [
             lambda: gs.conv2d(x, whole(other, c, k, k), stride=stride, padding=padding),
             lambda: gs.conv2d(x, whole(c, 1, k, k), whole(c), padding=padding, groups=c),
             lambda: gs.conv_transpose2d(x, whole(c, other, k, k), stride=stride),
@@ -518,7 +518,7 @@ def draw_chain(number: int) -> tuple[Any, list[Array]]:
         ]
         return choices[rng.integers(len(choices))]()
 
-    def chain(x: Any) -> Any:
+    def chain(x: gs.Var) -> gs.Var:
         for _ in range(int(rng.integers(2, 7))):
             x = step(x)
             if prod(x.shape) > 1 << 14:

@@ -6,7 +6,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph, InAxes
 from gradspec.graph.ir import Var
 from gradspec.graph.types import TensorType
-from gradspec.ops.batching import spread
+from gradspec.ops.shape import spread
 from gradspec.spec.window import whole_number
 
 

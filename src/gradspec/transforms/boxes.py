@@ -142,7 +142,7 @@ def is_affine(node: Node, varying: Iterable[int]) -> bool:
 def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
     types = [v.type for v in node.node.inputs]
     if not rule.max_roundings(node.attrs, *types):
-        return _moved(node, rule, operands, varying)
+        return _move_box(node, rule, operands, varying)
     a, stored = node.arithmetic, node.stored.dtype
     joined = a.any and not rule.factors
     abs_sums = _sizes(node, rule, operands, lambda box: box.abs_sum if joined else box.magnitude)
@@ -202,7 +202,7 @@ def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
     return total
 
 
-def _moved(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
+def _move_box(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:
     """Numbers that are only moved: both forms of the box are moved, and neither is rounded."""
     a = node.arithmetic
     if not varying:

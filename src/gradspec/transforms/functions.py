@@ -44,7 +44,7 @@ def jvp(function: Function, primals: Sequence[object], tangents: Sequence[object
 
 
 def _jvp(function: Function, arguments: tuple[object, ...], directions: tuple[object, ...]) -> tuple[Any, Any]:
-    traced = _traced(function, arguments)
+    traced = _trace_on(function, arguments)
     values = _values(arguments)
     moving = [
         _tangent(v, t)
@@ -71,7 +71,7 @@ def vjp(function: Function, *primals: object) -> tuple[Any, Callable[[Any], tupl
 
 
 def _vjp(function: Function, *primals: object) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    traced = _traced(function, primals)
+    traced = _trace_on(function, primals)
     values = [v if isinstance(v, Var) else v.copy() for v in _values(primals)]  # the caller may change them meanwhile
     reverse = graph_vjp(traced.graph, _floats(traced, len(values)))
     result = tree.rebuild(traced.result, iter(_run(traced.graph, [*values, *traced.captured])))
@@ -99,7 +99,7 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Call
 
     def with_gradient(*args: object) -> tuple[Any, Any]:
         _require_arguments(chosen, args)
-        traced, values = _traced(function, args), _values(args)
+        traced, values = _trace_on(function, args), _values(args)
         positions = _positions(args, chosen)
         _require_scalar(traced)
         outputs = _run(
@@ -158,7 +158,7 @@ def jacobian(function: Function, mode: str = "forward") -> Function:
         raise ValueError(f'mode={mode!r} is not known; use "forward" (columns) or "reverse" (rows)')
 
     def of(x: object) -> Any:
-        traced, values = _traced(function, (x,)), _values((x,))
+        traced, values = _trace_on(function, (x,)), _values((x,))
         if not any(v.type.is_float for v in traced.graph.outputs):
             raise TypeError(f"the result is {traced.result!r}: integers have no derivative; return floats")
         blocks = (_columns if mode == "forward" else _rows)(traced, values)
@@ -231,7 +231,7 @@ def _is_float(value: Operand) -> bool:
     return _type(value if isinstance(value, Var) else as_array(value)).is_float
 
 
-def _traced(function: Function, arguments: Sequence[object]) -> Traced:
+def _trace_on(function: Function, arguments: Sequence[object]) -> Traced:
     types = tree.map_leaves(lambda v: _type(v if isinstance(v, Var) else as_array(v)), tuple(arguments))
     return trace_within(function, types)
 

@@ -197,7 +197,7 @@ class Backwards:
         self._sum(-(abs(coefficients) * folded))
 
     def _sum(self, cells: Var) -> None:
-        cut = _cut(cells.shape)
+        cut = _balanced_split(cells.shape)
         self._products += cells.type.size
         self._terms.append(sum_over(sum_over(cells, tuple(range(cut, cells.ndim))), tuple(range(cut))))
 
@@ -221,12 +221,12 @@ def _terms(node: Node) -> int:
     return node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
 
 
-def _cut(shape: tuple[int, ...]) -> int:
+def _balanced_split(shape: tuple[int, ...]) -> int:
     """Where to split the axes so that two sums, one over each part, have few terms together."""
     return min(range(len(shape) + 1), key=lambda cut: prod(shape[:cut]) + prod(shape[cut:]))
 
 
 def _depth(cells: Var) -> int:
     """The roundings that a term of the two sums meets."""
-    cut = _cut(cells.shape)
+    cut = _balanced_split(cells.shape)
     return prod(cells.shape[:cut]) + prod(cells.shape[cut:])

@@ -86,7 +86,7 @@ def _pieces(graph: Graph, moving: set[Var], target: Var, rank: int) -> dict[Var,
     for node in reversed(graph.nodes):
         if node.outputs[0] not in found or node.outputs[0] not in moving:
             continue
-        cropped = _cropped(node, found[node.outputs[0]])
+        cropped = _crop_node(node, found[node.outputs[0]])
         if cropped is None:
             return None
         for var, axes in zip(node.inputs, cropped[1], strict=True):
@@ -102,7 +102,7 @@ def _pieces(graph: Graph, moving: set[Var], target: Var, rank: int) -> dict[Var,
     return found
 
 
-def _cropped(node: Node, pieces: PatchAxes) -> Crop:
+def _crop_node(node: Node, pieces: PatchAxes) -> Crop:
     """The attributes of a node on a patch, and for each operand how far along each axis it reads."""
     if node.op.crop is None:
         return None
@@ -148,7 +148,7 @@ class _PatchRow:
         for node in graph.nodes:
             var = node.outputs[0]
             if var in self._pieces and var in moving:
-                cropped = _cropped(node, self._pieces[var])
+                cropped = _crop_node(node, self._pieces[var])
                 assert cropped is not None
                 pairs = zip(node.inputs, cropped[1], strict=True)
                 operands = [self._operand(patches, v, a, self._pieces[var], builder) for v, a in pairs]

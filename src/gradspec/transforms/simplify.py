@@ -1,4 +1,4 @@
-"""Simplification: the same meaning, exactly, with fewer nodes.
+"""The same meaning in another graph: with fewer nodes, in operators of the core, or in two graphs.
 
 The graph is rebuilt, and some nodes are replaced by variables that already hold their results. No rule names an
 operator: they use what its record says, that it is linear, that it only moves numbers, what it does twice. Rounding is
@@ -10,7 +10,7 @@ other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,9 @@ from gradspec.graph.builder import Builder, is_symbolic_zero
 from gradspec.graph.graph import SERVICES, Graph
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.show import distinct
+from gradspec.ops.core import decomposed
 from gradspec.transforms.copy import Copier
+from gradspec.transforms.vjp import dependents
 
 Replacement = Sequence[Var] | None
 Rule = Callable[[Node, Sequence[Var], Builder], Replacement]
@@ -33,7 +35,7 @@ def simplify(graph: Graph) -> Graph:
 
     What a rule needs to know of a node's operands is settled before the node is met, so one pass finds everything.
     """
-    rules = (_moved, _vanished, _Merged())
+    rules = (_fold_movement, _drop_zeros, _Merged())
 
     def replace(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
         return next((found for rule in rules if (found := rule(node, inputs, builder)) is not None), None)
@@ -48,12 +50,12 @@ def remove_unused(graph: Graph) -> Graph:
 
 def fold_constants(graph: Graph) -> Graph:
     """Operators that only move numbers, applied to constants now."""
-    return _rewritten(graph, _moved)
+    return _rewritten(graph, _fold_movement)
 
 
 def drop_zeros(graph: Graph) -> Graph:
     """Linear operators of the zeros that derivatives and batches bring along are such zeros again."""
-    return _rewritten(graph, _vanished)
+    return _rewritten(graph, _drop_zeros)
 
 
 def merge_equal_nodes(graph: Graph) -> Graph:
@@ -61,7 +63,7 @@ def merge_equal_nodes(graph: Graph) -> Graph:
     return _rewritten(graph, _Merged())
 
 
-def _moved(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+def _fold_movement(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     if not node.op.is_data_movement:
         return None
     arrays = [a for v in inputs if (a := builder.value(v)) is not None]
@@ -71,7 +73,7 @@ def _moved(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     return [builder.share(array.view(), v.name) for array, v in zip(results, node.outputs, strict=True)]
 
 
-def _vanished(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+def _drop_zeros(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     if node.op.linear is None:
         return None
     zeros = [is_symbolic_zero(builder.value(v)) for v in inputs if v.type.is_float]
@@ -133,3 +135,63 @@ def _rewritten(graph: Graph, replace: Rule) -> Graph:
         else:
             copy.assign(node, found)
     return copy.builder.build(copy.all(graph.outputs), allow_unused=True)
+
+
+# --- decomposition into operators of the core -------------------------------------------------------------------------
+
+
+def decompose(graph: Graph, keep: Set[str] = frozenset()) -> Graph:
+    """``graph`` made of the core and of the operators whose names are in ``keep``.
+
+    >>> import gradspec as gs
+    >>> print(decompose(gs.trace(gs.silu, gs.f32[2]), keep={"sigmoid"}))
+    graph(x: f32[2]):
+      sigmoid : f32[2] = sigmoid(x)
+      mul     : f32[2] = mul(x, sigmoid)
+      return mul
+    """
+    while any(node.op.decompose is not None and node.op.name not in keep for node in graph.nodes):
+        copy = Copier(graph)
+        for node in graph.nodes:
+            if node.op.decompose is None or node.op.name in keep:
+                copy.node(node)
+            else:
+                copy.assign(node, decomposed(node.op, node.attrs, copy.all(node.inputs)))
+        graph = simplify(copy.builder.build(copy.all(graph.outputs), allow_unused=True))
+    return graph
+
+
+# --- a graph in two ---------------------------------------------------------------------------------------------------
+
+
+def split(graph: Graph, late: Sequence[Var]) -> tuple[Graph, Graph]:
+    """``(other inputs) → middle`` and ``(middle…, late…) → outputs``: together they do what ``graph`` does.
+
+    >>> import gradspec as gs
+    >>> g = gs.trace(lambda w, x: gs.abs(w) * x, gs.f32[2], gs.f32[2])
+    >>> first, second = split(g, g.inputs[1:])
+    >>> print(first)
+    graph(w: f32[2]):
+      abs : f32[2] = abs(w)
+      return abs
+    >>> print(second)
+    graph(abs: f32[2], x: f32[2]):
+      mul : f32[2] = mul(abs, x)
+      return mul
+    """
+    moving = dependents(graph, tuple(late))
+    needed = [v for node in graph.nodes if moving.intersection(node.outputs) for v in node.inputs]
+    middle = [v for v in dict.fromkeys([*needed, *graph.outputs]) if v not in moving and v not in graph.constants]
+    early = Copier(Graph(tuple(v for v in graph.inputs if v not in moving), (), (), graph.constants))
+    for node in graph.nodes:
+        if not moving.intersection(node.outputs):
+            early.node(node)
+    inputs = tuple(middle) + tuple(late)
+    later = Copier(Graph(inputs, (), (), graph.constants))
+    for node in graph.nodes:
+        if moving.intersection(node.outputs):
+            later.node(node)
+    return (
+        early.builder.build(early.all(middle), allow_unused=True),
+        later.builder.build(later.all(graph.outputs), allow_unused=True),
+    )

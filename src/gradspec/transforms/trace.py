@@ -34,7 +34,7 @@ def trace(function: Callable[..., Any], *types: object, allow_unused: bool = Fal
             raise TypeError(f"trace needs types such as gs.f32[3, 32, 32], not {type(t).__name__}{_type_of(t)}")
     builder = Builder()
     results = _call(function, types, builder)
-    return _finished(builder, results, allow_unused)
+    return _finish_graph(builder, results, allow_unused)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def trace_within(function: Callable[..., Any], types: tuple[object, ...]) -> Tra
     _require_function(function)
     builder = Builder(capture=True)
     results = _call(function, types, builder)
-    return Traced(_finished(builder, results, allow_unused=True), results, builder.captured)
+    return Traced(_finish_graph(builder, results, allow_unused=True), results, builder.captured)
 
 
 def _require_function(function: object) -> None:
@@ -76,7 +76,7 @@ def _type_of(value: object) -> str:
     return ""
 
 
-def _finished(builder: Builder, results: object, allow_unused: bool) -> Graph:
+def _finish_graph(builder: Builder, results: object, allow_unused: bool) -> Graph:
     graph = builder.build(_outputs(results, builder), allow_unused=allow_unused)
     builder.finish()
     return graph

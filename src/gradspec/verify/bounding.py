@@ -18,7 +18,7 @@ from gradspec.runtime.compiled import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
 from gradspec.transforms.lines import lines, relaxed
 from gradspec.transforms.patches import PatchedLines, patched_lines
-from gradspec.transforms.split import split
+from gradspec.transforms.simplify import split
 
 MOST_CELLS = 2**22
 """The coefficients that one pass of lines carries at most, in its largest variable."""

@@ -59,12 +59,12 @@ def bounder(graph: Graph, count: int, kernels: str) -> Bounder:
 
 def bounds(
     graph: Graph,
-    lower: Any,
-    upper: Any,
-    *others: Any,
+    lower: object,
+    upper: object,
+    *others: object,
     method: str = "crown",
     kernels: str = "any",
-    C: Any = None,  # noqa: N803  (as in papers)
+    C: object = None,  # noqa: N803  (as in papers)
     progress: bool = False,
 ) -> Bounds:
     """Lower and upper bounds of the outputs, or of linear functions ``C`` of the one output, over a box of inputs.
@@ -182,11 +182,11 @@ def _open_nans(low: Array, high: Array) -> Ends:
 # --- what users give --------------------------------------------------------------------------------------------------
 
 
-def require_kernels(kernels: Any) -> None:
+def require_kernels(kernels: object) -> None:
     _require("kernels", kernels, KERNELS)
 
 
-def _require(name: str, value: Any, known: Sequence[str]) -> None:
+def _require(name: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
         raise ValueError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}")
 
@@ -207,7 +207,7 @@ def prepare_inputs(graph: Graph, found: Bounder, lows: Any, highs: Any, others: 
     return [*ready, *(_array(found, var, value) for var, value in zip(rest, others, strict=True))]
 
 
-def _box(found: Bounder, var: Var, low: Any, high: Any) -> list[Array]:
+def _box(found: Bounder, var: Var, low: object, high: object) -> list[Array]:
     if not var.type.is_float:
         raise DTypeError(f"{var!r} is not a float, so it has no box; give it as a number behind the boxes")
     ends = [_array(found, var, end) for end in (low, high)]
@@ -223,7 +223,7 @@ def _box(found: Bounder, var: Var, low: Any, high: Any) -> list[Array]:
     return ends
 
 
-def _array(found: Bounder, var: Var, value: Any) -> Array:
+def _array(found: Bounder, var: Var, value: object) -> Array:
     array = as_array(value)
     if array.shape != var.shape:
         raise ShapeError(f"{var!r} was given an array of shape {array.shape}; give one of shape {var.shape}")

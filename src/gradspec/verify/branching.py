@@ -69,7 +69,7 @@ class Queue:
         self._heap: list[tuple[float, int, Any]] = []
         self._order = count()
 
-    def push(self, margin: float, part: Any) -> None:
+    def push(self, margin: float, part: object) -> None:
         heapq.heappush(self._heap, (float(margin), next(self._order), part))
 
     def pop(self, most: int) -> list[Any]:
@@ -187,17 +187,17 @@ class SignSplitting:
 
     def bound_root(self, steps: int) -> tuple[float, Leaf]:
         """The margin of the whole, after the free slopes were improved for it, and what shows it."""
-        inputs, known = self._stacked([()], 1)
-        lower, self._free = self._lines.improve(inputs, known, self._free, steps, self._proved)
+        inputs, known = self._stack_parts([()], 1)
+        lower, self._free = self._lines.improve(inputs, known, self._free, steps, self._is_proved)
         return float(self._goal.margins(lower)[0]), self._leaf(lower, known, self._free, 0)
 
     def bound_parts(
         self, parts: Sequence[tuple[SplitConstraint, ...]], steps: int
     ) -> tuple[Array, list[SplitConstraint | None], Callable[[int], Leaf]]:
         """The margin of each part, the cell to split it at, and what shows its margin."""
-        inputs, known = self._stacked(parts, self.together)
+        inputs, known = self._stack_parts(parts, self.together)
         free = self._free.take(np.zeros(self.together, int))
-        lower, free = self._lines.improve(inputs, known, free, steps, self._proved)
+        lower, free = self._lines.improve(inputs, known, free, steps, self._is_proved)
         margins = self._goal.margins(lower)
         weights = self._weights(lower)
         gains = self._gains(known, self._lines.gradient(inputs, known, free, weights))
@@ -238,7 +238,7 @@ class SignSplitting:
             multipliers.append(sparse(usable, usable.any(axis=0)))
         return Leaf(best, shares, multipliers)
 
-    def _proved(self, lower: Array) -> bool:
+    def _is_proved(self, lower: Array) -> bool:
         return bool(np.all(self._goal.margins(lower) > 0))
 
     def _weights(self, lower: Array) -> Array:
@@ -250,7 +250,7 @@ class SignSplitting:
             weights[np.arange(len(lower)), best] += open_
         return weights
 
-    def _stacked(self, parts: Sequence[tuple[SplitConstraint, ...]], size: int) -> tuple[list[Array], list[Array]]:
+    def _stack_parts(self, parts: Sequence[tuple[SplitConstraint, ...]], size: int) -> tuple[list[Array], list[Array]]:
         inputs = [np.broadcast_to(a, (size, *a.shape)) for a in self._inputs]
         known = [np.repeat(end[None], size, axis=0) for end in self._known.flat()]
         for i, sides in enumerate(parts):

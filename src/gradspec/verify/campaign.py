@@ -1,9 +1,14 @@
-"""``gs.verify.campaign``: many properties side by side, on processes of this machine or on any executor."""
+"""``gs.verify.campaign``: many properties side by side, on processes of this machine or on any executor.
+
+They come from ``instances.csv``, as benchmarks of the verification competition have it, among others.
+"""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
+import math
 import os
 import secrets
 from collections import Counter, deque
@@ -12,17 +17,16 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from gradspec.runtime.threads import get_num_threads
-from gradspec.saving.files import regular_file
+from gradspec.saving.files import read_bounded, regular_file
 from gradspec.saving.strict_json import brief
-from gradspec.spec.errors import FormatError
+from gradspec.spec.errors import FormatError, UnsupportedError
 from gradspec.system.task_queue import TICK, TRIES, ProcessPerThread, RetryQueue
-from gradspec.verify.answers import Answer
-from gradspec.verify.instances import Instance, read_instances
-from gradspec.verify.solving import Question, Solver, SolverSettings, VerifyError
+from gradspec.verify.solving import Answer, Question, Solver, SolverSettings, VerifyError
 
 SECONDS = 60.0
 """For an instance of which no list says how many."""
@@ -47,7 +51,7 @@ class InstanceAnswer:
         """Whether a list states the contrary; not to know is no contradiction."""
         return {self.answer.answer, self.expected} == {"sat", "unsat"}
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         stated = {"network": self.network, "property": self.property, "limit": self.limit, "expected": self.expected}
         return stated | self.answer.as_json()
 
@@ -94,7 +98,7 @@ def campaign(
 class VerifyCampaign:
     """One run. Ctrl-C ends it, and what was answered is in the file."""
 
-    def __init__(self, listed: list[Instance], kernels: str, seed: int, output: Any, watch: CampaignWatch) -> None:
+    def __init__(self, listed: list[Instance], kernels: str, seed: int, output: object, watch: CampaignWatch) -> None:
         self._listed, self._kernels, self._seed, self._watch = listed, kernels, seed, watch
         self._kept = AnswerFile(output, kernels, seed) if output is not None else None
         self._token = secrets.token_hex(8)
@@ -267,3 +271,73 @@ class AnswerFile:
             except (OSError, FormatError):
                 return f"unreadable {path}"
         return self._digests[path]
+
+
+# --- lists of problems ------------------------------------------------------------------------------------------------
+
+
+MOST_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A network, a property, the seconds that are allowed, and what else the line says."""
+
+    network: Path
+    property: Path
+    seconds: float
+    more: tuple[str, ...] = ()
+
+
+def read_instances(path: str | os.PathLike[str]) -> list[Instance]:
+    """The lines ``network,property,seconds`` of a file; its first line may say what the columns are.
+
+    Names are relative to the folder of the list. Where a file is not there and the same name with ``.gz`` is, that is
+    taken; neither is opened.
+    """
+    name, folder = os.fspath(path), Path(path).parent
+    try:
+        text = read_bounded(path, MOST_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{name}: byte {error.start} is not UTF-8") from None
+    found = []
+    for number, (line, row) in enumerate(_rows(text, name)):
+        if number == 0 and len(row) >= 3 and ".onnx" not in row[0] and _number(row[2]) is None:  # a heading
+            continue
+        try:
+            found.append(_instance(row, folder))
+        except (FormatError, UnsupportedError) as error:
+            raise type(error)(f"{name}, line {line}: {error}") from None
+    return found
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines that are not empty, with their numbers."""
+    reader = csv.reader(StringIO(text, newline=""), strict=True, skipinitialspace=True)
+    try:
+        yield from ((reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row))
+    except csv.Error as error:
+        raise FormatError(f"{name}, line {reader.line_num}: {error}") from None
+
+
+def _instance(row: list[str], folder: Path) -> Instance:
+    if row[0].startswith("["):
+        raise UnsupportedError(f"{brief(row[0])}: several networks are not supported; join them to one model")
+    seconds = _number(row[2]) if len(row) >= 3 else None
+    if seconds is None or not 0 < seconds < math.inf or not all(row[:2]):
+        raise FormatError(f"{brief(','.join(row))} was found; expected network,property,seconds")
+    return Instance(_there(folder, row[0]), _there(folder, row[1]), seconds, tuple(row[3:]))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _there(folder: Path, name: str) -> Path:
+    for found in (folder / name, folder / f"{name}.gz"):
+        if os.path.isfile(found):  # which a name that no file can have does not offend
+            return found
+    raise FormatError(f"{brief(name)} is not in the folder {brief(os.fspath(folder))}, packed by gzip or not")

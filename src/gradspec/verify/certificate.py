@@ -181,7 +181,7 @@ def _certificate(header: Any, arrays: Mapping[str, Array], name: str) -> Certifi
     return Certificate(kernels, network, property, cases)
 
 
-def _cut(array: Array, shapes: Any, where: str) -> list[Array]:
+def _cut(array: Array, shapes: object, where: str) -> list[Array]:
     """The arrays of the cases, which must fill the whole."""
     if not isinstance(shapes, list) or not all(_is_shape(shape) for shape in shapes):
         raise FormatError(f"{where}: expected a list of shapes")
@@ -194,7 +194,7 @@ def _cut(array: Array, shapes: Any, where: str) -> list[Array]:
     return found
 
 
-def _is_shape(shape: Any) -> bool:
+def _is_shape(shape: object) -> bool:
     return isinstance(shape, list) and len(shape) in (1, 2) and all(type(n) is int and 0 <= n < 2**31 for n in shape)
 
 
@@ -213,7 +213,7 @@ def network_digest(graph: Graph) -> str:
     numbers = {v: i for i, v in enumerate(graph.inputs)}
     digest = hashlib.sha256()
 
-    def tell(*what: Any) -> None:
+    def tell(*what: object) -> None:
         digest.update(json.dumps(what).encode() + b"\n")
 
     def number(var: Any) -> int:
@@ -237,7 +237,7 @@ def property_digest(property: Property) -> str:
     """A number of what the property says, exactly; not of names."""
     digest = hashlib.sha256()
 
-    def tell(*what: Any) -> None:
+    def tell(*what: object) -> None:
         digest.update(json.dumps(what, default=lambda n: f"{n.numerator}/{n.denominator}").encode() + b"\n")
 
     tell(VERSION, sum(p.size for p in property.inputs), sum(p.size for p in property.outputs))
@@ -284,7 +284,7 @@ class Tree:
         else:
             self.leaves.clear()
 
-    def split(self, node: int, *cut: Any) -> tuple[int, int]:
+    def split(self, node: int, *cut: object) -> tuple[int, int]:
         """The two parts of a leaf, which is cut."""
         first = len(self._cuts)
         self._children[node], self._cuts[node] = first, cut

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from gradspec.verify.certificate import (
 from gradspec.verify.checker_bounds import MOST_CELLS, CheckedBox, CheckedNetwork, Known, Rows, own
 from gradspec.verify.property import Conjunction, Property, PropertyCase
 from gradspec.verify.vnnlib import read_vnnlib
+
+Item = TypeVar("Item")
 
 MOST_BOXES = 64
 """The leaves that are worked on at once."""
@@ -143,7 +145,9 @@ class FreeNumbers:
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def _leaves(first: Array, second: Array, root: Any, parts: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Iterator[Any]:
+def _leaves(
+    first: Array, second: Array, root: object, parts: Callable[[Any, Any, Any], tuple[Any, Any]]
+) -> Iterator[Any]:
     """What the leaves of a tree in preorder have of the root, which is divided at every inner node."""
     if first.ndim != 1 or first.shape != second.shape:
         raise RefusedError("the tree is not written as two columns of one length")
@@ -162,7 +166,7 @@ def _leaves(first: Array, second: Array, root: Any, parts: Callable[[Any, Any, A
         raise RefusedError(f"the tree does not cover its box: {len(stack)} parts of it have no leaves")
 
 
-def _batched(items: Iterator[Any], most: int) -> Iterator[list[Any]]:
+def _in_batches(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
     while found := list(islice(items, most)):
         yield found
 
@@ -182,7 +186,7 @@ def check_inputs(case: CheckedCase, tree: InputTree) -> int:
     most_rows = max([2 * v.type.size for v in network.inner] + [sum(len(of.inequalities) for of in case.unsafe), 1])
     most = max(1, min(MOST_BOXES, MOST_CELLS // (most_rows * network.largest)))
     count = 0
-    for boxes in _batched(_leaves(tree.axis, tree.cut, (case.low, case.high), halves), most):
+    for boxes in _in_batches(_leaves(tree.axis, tree.cut, (case.low, case.high), halves), most):
         inputs = case.inputs(*(np.stack(ends) for ends in zip(*boxes, strict=True)))
         found = network.boxes(inputs, network.tighten(inputs))
         proved = case.by_any_row(found)
@@ -218,7 +222,7 @@ class SignCheck:
         self._root = {v: (found[v].low, found[v].high) for v in network.inner}
         count = 0
         parts = _leaves(tree.node, tree.cell, (), self._sides) if self._open else iter(())
-        for leaves in _batched(parts, most):
+        for leaves in _in_batches(parts, most):
             self._check(leaves, count)
             count += len(leaves)
         if count != len(tree.rows):

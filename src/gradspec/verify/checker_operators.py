@@ -67,7 +67,7 @@ def move_cells(parts: Sequence[tuple[int, Map, Map]], offset: Array, repeats: in
     )
 
 
-def _batched(function: Callable[..., Array], *arguments: Any) -> Map:
+def _bind(function: Callable[..., Array], *arguments: object) -> Map:
     return lambda x: function(x, *arguments)
 
 
@@ -88,7 +88,7 @@ def _transpose(node: Node, values: Values) -> AffineMap:
     attrs: Any = node.attrs
     axes = tuple(attrs.axes)
     there, back = (0, *(a + 1 for a in axes)), (0, *(axes.index(a) + 1 for a in range(len(axes))))
-    return move_cells([(0, _batched(np.transpose, there), _batched(np.transpose, back))], _zeros(node))
+    return move_cells([(0, _bind(np.transpose, there), _bind(np.transpose, back))], _zeros(node))
 
 
 def _broadcast(node: Node, values: Values) -> AffineMap:
@@ -156,7 +156,7 @@ def _add(node: Node, values: Values, second: float = 1.0) -> AffineMap:
         if value is not None:
             offset = offset + sign * value
         else:
-            parts.append(AffinePart(i, _batched(np.multiply, sign), lambda x: x, _batched(np.multiply, sign)))
+            parts.append(AffinePart(i, _bind(np.multiply, sign), lambda x: x, _bind(np.multiply, sign)))
     constants = len(values) - len(parts)
     return AffineMap(tuple(parts), offset, np.abs(offset), 1, lambda counts: sum(counts) + constants, joins=True)
 
@@ -164,8 +164,8 @@ def _add(node: Node, values: Values, second: float = 1.0) -> AffineMap:
 def _scale_by(node: Node, factor: Array, roundings: int = 1, operand: int = 0, joins: bool = False) -> AffineMap:
     """Times numbers that are exact, or rounded so often."""
     _require_usual(node, factor)
-    by = _batched(np.multiply, factor)
-    part = AffinePart(operand, by, _batched(np.multiply, np.abs(factor)), by)
+    by = _bind(np.multiply, factor)
+    part = AffinePart(operand, by, _bind(np.multiply, np.abs(factor)), by)
     return AffineMap((part,), _zeros(node), _zeros(node), roundings, lambda counts: counts[0] + roundings, joins)
 
 
@@ -216,7 +216,7 @@ def _batch_norm(node: Node, values: Values) -> AffineMap:
 
     slope = weight / np.sqrt(var + attrs.eps)
     _require_usual(node, slope)
-    by, size = _batched(np.multiply, across(slope)), _batched(np.multiply, across(np.abs(slope)))
+    by, size = _bind(np.multiply, across(slope)), _bind(np.multiply, across(np.abs(slope)))
     return AffineMap(
         (AffinePart(0, by, size, by),),
         across(bias - slope * mean),

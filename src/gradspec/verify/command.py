@@ -22,10 +22,9 @@ from gradspec.saving.files import regular_file, replacing
 from gradspec.system.pages import TerminalPage
 from gradspec.system.processes import terminated_like_interrupted
 from gradspec.system.terminal import printable
-from gradspec.verify.answers import Answer
 from gradspec.verify.campaign import SECONDS, CampaignWatch, InstanceAnswer, Standing, campaign
 from gradspec.verify.checker import check_files
-from gradspec.verify.solving import Question, Solver, SolverSettings, Watch
+from gradspec.verify.solving import Answer, Question, Solver, SolverSettings, Watch
 
 ANSWERED, WRONG, INCOMPLETE = 0, 1, 3
 """Exit codes: 1 is a file that cannot be read, a certificate refused, or an answer contrary to the one expected."""

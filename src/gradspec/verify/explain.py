@@ -12,11 +12,11 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
-from gradspec.verify.answers import names
 from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
 from gradspec.verify.bounds import bounder, prepare_inputs, prepare_rows
 from gradspec.verify.property import Inequality, Property, PropertyCase
 from gradspec.verify.prove import flatten_graph, make_goal
+from gradspec.verify.solving import names
 
 MOST_VIEWS = 8
 """Cases of a property that are looked at."""
@@ -55,7 +55,9 @@ class BoundExplanation:
         return f"at least {self.bound:.6g}; the inputs cost {sum(float(a.sum()) for a in self.inputs):.3g}{said}"
 
 
-def explain(graph: Graph, lower: Any, upper: Any, row: Any, *others: Any, kernels: str = "any") -> BoundExplanation:
+def explain(
+    graph: Graph, lower: object, upper: object, row: Array, *others: object, kernels: str = "any"
+) -> BoundExplanation:
     """What makes the lower bound of ``⟨row, output⟩`` what it is, over a box of the first inputs.
 
     >>> import gradspec as gs
@@ -115,7 +117,7 @@ class RootView:
     explanation: BoundExplanation
     input_names: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         inputs = [{"shape": a.shape, "cost": a.reshape(-1).tolist()} for a in self.explanation.inputs]
         return asdict(self) | {"explanation": asdict(self.explanation) | {"inputs": inputs}}
 

@@ -49,12 +49,12 @@ Unsafe = Iterable[Sequence["Inequality"]]
 # --- exact numbers, and the floats next to them on the side that is safe ----------------------------------------------
 
 
-def as_cells(values: Any) -> Array:
+def as_cells(values: object) -> Array:
     """An array of what is given; texts and numbers of several kinds stay what they are."""
     return np.array(values, object) if isinstance(values, list | tuple | str | Fraction) else np.asarray(values)
 
 
-def fractions(values: Any, name: str, count: int) -> list[Fraction]:
+def fractions(values: object, name: str, count: int) -> list[Fraction]:
     """Numbers, flat and exact: a float is the number that it is, a text such as "1/3" or "0.1" the one that it says."""
     array = as_cells(values)
     if array.size != count:
@@ -65,7 +65,7 @@ def fractions(values: Any, name: str, count: int) -> list[Fraction]:
         raise ValueError(f"{name} holds something that is not a finite number: {error}") from None
 
 
-def _fraction(value: Any) -> Fraction:
+def _fraction(value: object) -> Fraction:
     if isinstance(value, int | float | str | Fraction):
         return Fraction(value)
     number = rational(value)
@@ -122,7 +122,7 @@ class InputBox:
         """The least and largest float of each cell that lie in the box; where there is none, they are crossed."""
         return round_up(self.lower, dtype), round_down(self.upper, dtype)
 
-    def nearest(self, x: Any) -> tuple[Fraction, ...]:
+    def nearest(self, x: object) -> tuple[Fraction, ...]:
         """The point of the box that is nearest to ``x``."""
         cells = fractions(x, "x", len(self.lower))
         return tuple(min(max(c, a), b) for c, a, b in zip(cells, self.lower, self.upper, strict=True))
@@ -220,7 +220,7 @@ class Property:
         n, cases = len(self.cases), "case" if len(self.cases) == 1 else "cases"
         return f"{n} {cases}: {size_of(self.inputs)} inputs, {size_of(self.outputs)} outputs"
 
-    def is_counterexample(self, x: Any, y: Any) -> bool:
+    def is_counterexample(self, x: object, y: object) -> bool:
         """Whether an input whose outputs are ``y`` refutes the property; in rationals, so that nothing is rounded."""
         inputs = fractions(x, "x", size_of(self.inputs))
         outputs = fractions(y, "y", size_of(self.outputs))
@@ -232,7 +232,7 @@ class Property:
         )
 
     @classmethod
-    def never(cls, lower: Any, upper: Any, C: Any, b: Any) -> Property:  # noqa: N803
+    def never(cls, lower: object, upper: object, C: object, b: object) -> Property:  # noqa: N803
         """No input of the box has outputs with ``C @ y ≤ b`` in every row.
 
         >>> both = Property.never([0, 0], [1, 1], C=[[-1, 0], [0, -1]], b=[-5, -5])  # y₀ ≥ 5 and y₁ ≥ 5
@@ -242,7 +242,7 @@ class Property:
         return cls._linear(lower, upper, C, b, lambda rows: [rows])
 
     @classmethod
-    def always(cls, lower: Any, upper: Any, C: Any, b: Any) -> Property:  # noqa: N803
+    def always(cls, lower: object, upper: object, C: object, b: object) -> Property:  # noqa: N803
         """Every input of the box has outputs with ``C @ y ≤ b`` in every row.
 
         >>> small = Property.always([0, 0], [1, 1], C=[[1, 0], [0, 1]], b=["1/10", "1/10"])
@@ -253,7 +253,7 @@ class Property:
 
     @classmethod
     def _linear(
-        cls, lower: Any, upper: Any, matrix: Any, bounds: Any, unsafe: Callable[[list[Inequality]], Unsafe]
+        cls, lower: object, upper: object, matrix: object, bounds: object, unsafe: Callable[[list[Inequality]], Unsafe]
     ) -> Property:
         coefficients, ends = as_cells(matrix), (as_cells(lower), as_cells(upper))
         if coefficients.ndim != 2:
@@ -270,13 +270,13 @@ class Property:
     @classmethod
     def robust(
         cls,
-        x: Any,
-        eps: Any,
+        x: object,
+        eps: object,
         label: int,
         classes: int,
         *,
-        mean: Any = 0,
-        std: Any = 1,
+        mean: object = 0,
+        std: object = 1,
         clip: tuple[Any, Any] | None = (0, 1),
         axis: int = -3,
     ) -> Property:
@@ -337,7 +337,7 @@ def _whole(name: str, value: Any) -> int:
         raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; give an int") from None
 
 
-def _pixel_range(pixels: Array, eps: Any, clip: tuple[Any, Any] | None) -> tuple[list[Fraction], list[Fraction]]:
+def _pixel_range(pixels: Array, eps: object, clip: tuple[Any, Any] | None) -> tuple[list[Fraction], list[Fraction]]:
     """What pixels may be if each changes by at most ``eps`` and stays in its range: the least, and the most."""
     cells, (radius,) = fractions(pixels, "x", pixels.size), fractions(eps, "eps", 1)
     if radius < 0:
@@ -354,7 +354,7 @@ def _pixel_range(pixels: Array, eps: Any, clip: tuple[Any, Any] | None) -> tuple
     return [max(end, least) for end in low], [min(end, most) for end in high]
 
 
-def _along_channels(values: Any, name: str, shape: tuple[int, ...], axis: int) -> list[Fraction]:
+def _along_channels(values: object, name: str, shape: tuple[int, ...], axis: int) -> list[Fraction]:
     """A number for each cell: all the same, or one for each channel."""
     array = as_cells(values)
     if array.ndim == 0:

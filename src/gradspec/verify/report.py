@@ -11,8 +11,7 @@ import numpy as np
 
 from gradspec.conformance.report.templates import render_page
 from gradspec.graph.ir import Array
-from gradspec.verify.answers import Answer
-from gradspec.verify.solving import Question
+from gradspec.verify.solving import Answer, Question
 
 KINDS = {"unsat": "pass", "sat": "defect", "unknown": "undecided"}
 """The colours of the answers are those of the judge's kinds."""
@@ -62,7 +61,7 @@ def page(asked: Question, answer: Answer, views: Sequence[View] | None, why: str
         kind=KINDS[answer.answer],
         statement=STATED[answer.answer].format(of=OF[answer.kernels]),
         facts=_facts(asked, answer),
-        views=None if views is None else [_described(view) for view in views],
+        views=None if views is None else [_describe_view(view) for view in views],
         why=why,
         short=_short,
     )
@@ -79,7 +78,7 @@ def _facts(asked: Question, answer: Answer) -> dict[str, str]:
     }
 
 
-def _described(view: View) -> dict[str, Any]:
+def _describe_view(view: View) -> dict[str, object]:
     """What the page says of a view."""
     number, explanation = view["case"] + 1, view["explanation"]
     margins = sorted(view["margins"], key=lambda pair: pair[1])
@@ -99,7 +98,7 @@ def _described(view: View) -> dict[str, Any]:
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 
-def _bars(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _bars(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
     """The lengths of two bars for each layer, on a scale of powers of ten."""
     widths = [w for layer in layers for w in (layer["by_boxes"], layer["by_lines"]) if isfinite(w) and w > 0]
     least, most = (log10(f(widths)) for f in (min, max)) if widths else (0.0, 1.0)
@@ -122,7 +121,7 @@ def _bars(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _heat_map(name: str, cost: Array) -> dict[str, Any]:
+def _heat_map(name: str, cost: Array) -> dict[str, object]:
     """The planes of an input that cost the most; a vector is folded into rows."""
     finite = np.nan_to_num(cost, posinf=0.0)
     planes = finite.reshape(-1, *finite.shape[-2:]) if finite.ndim > 1 else _fold(finite)[None]
@@ -133,7 +132,7 @@ def _heat_map(name: str, cost: Array) -> dict[str, Any]:
     return {"planes": drawn, "most": most, "left_out": len(planes) - len(coarse)}
 
 
-def _plane(title: str, plane: Array, most: float) -> dict[str, Any]:
+def _plane(title: str, plane: Array, most: float) -> dict[str, object]:
     rows, columns = plane.shape
     side = max(4, min(24, 320 // max(rows, columns)))
     return {

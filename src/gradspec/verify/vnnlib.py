@@ -38,9 +38,8 @@ from typing import Any, NamedTuple, NoReturn
 from gradspec.saving.files import read_bounded
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, FormatWarning, UnsupportedError
-from gradspec.verify.cases import Restriction, cases_of
 from gradspec.verify.declarations import DeclaredTensor, Variables, Word, declared_tensor
-from gradspec.verify.formulas import ONE, Algebra, Formula, Term, checked_bits
+from gradspec.verify.formulas import ONE, Algebra, Formula, Restriction, Term, cases_of, checked_bits
 from gradspec.verify.property import Property, size_of
 
 MOST_BYTES = 1 << 28

@@ -29,10 +29,10 @@ from gradspec.graph.graph import Graph
 from gradspec.interop.model_files import read_model
 from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
 from gradspec.system.processes import Lines, end_with_parent, private_output
-from gradspec.verify.answers import Answer
 from gradspec.verify.explain import views
 from gradspec.verify.property import Property
 from gradspec.verify.prove import ProofProgress, Result, prove
+from gradspec.verify.solving import Answer
 from gradspec.verify.vnnlib import read_vnnlib
 
 IDLE = 120.0

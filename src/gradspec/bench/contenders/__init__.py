@@ -6,26 +6,28 @@ How a library is called is known to the judge's targets already: `as_problem` sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from gradspec.bench.data import Array
-from gradspec.bench.grid import BETA, GPU_GRID, GRID, BenchProblem, Cell, Conv, Pool
+from gradspec.bench.grid import BETA, GPU_GRID, GRID, Array, BenchProblem, Cell, Conv, Network, Pool
 from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.targets.devices import device_named
 
-Variants = dict[str, Callable[[], Any]]
+Function: TypeAlias = Callable[..., Any]
+"""Of a contender's own arrays."""
+Call: TypeAlias = Callable[[], Any]
+Variants = dict[str, Call]
 GIVEN, FIXED = "weights given", "weights fixed"  # in each call, or once before all calls
 
 
 class Contender(Protocol):
     """What a worker process drives."""
 
-    def seconds(self, call: Callable[[], Any], calls: int) -> float:
+    def seconds(self, call: Call, calls: int) -> float:
         """What a call takes, in the mean of so many: by the clock of the host, unless a contender has a better one."""
         start = perf_counter()
         for _ in range(calls):
@@ -57,7 +59,7 @@ class Participant:
 
 
 OURS = Participant("gradspec", "gradspec.bench.contenders.ours:Ours")
-LIMITS = Participant("machine", "gradspec.bench.contenders.machine:Machine")
+LIMITS = Participant("machine", "gradspec.bench.contenders.ours:Machine")
 PYTORCH, GPU = "gradspec.bench.contenders.pytorch", "gradspec.bench.contenders.gpu"
 PEERS = (
     Participant("torch-eager", f"{PYTORCH}:eager", ("torch",), "torch"),
@@ -146,6 +148,29 @@ def as_problem(problem: BenchProblem) -> Problem:
     if problem.op == "smooth":
         return Problem("smooth_max_pool", rank, (cell.shape,), {**windows, "beta": BETA}, cell.dtype)
     return Problem(f"{problem.op}_pool", rank, (cell.shape,), windows, cell.dtype)
+
+
+Own = TypeVar("Own")
+Operators: TypeAlias = Mapping[str, Function]
+"""What networks are made of, by the kinds of layers, on a contender's own arrays."""
+
+
+def run_network(network: Network, operators: Operators, x: Own, parameters: Sequence[Own]) -> Own:
+    """The network's result; ``parameters`` are weight and bias of every layer that has them, in order."""
+    remaining, kept = iter(parameters), x
+    for layer in network.layers:
+        if layer.kind == "keep":
+            kept = x
+            continue
+        weights = [next(remaining), next(remaining)] if layer.kind in ("conv", "linear") else []
+        if layer.kind == "conv":
+            more: tuple[object, ...] = (*weights, layer.stride, layer.padding)
+        elif layer.kind == "max_pool":
+            more = (layer.kernel, layer.stride, layer.padding)
+        else:
+            more = (kept,) if layer.kind == "add" else tuple(weights)
+        x = operators[layer.kind](x, *more)
+    return x
 
 
 def label(name: str) -> str:

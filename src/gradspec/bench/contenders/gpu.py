@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import gradspec as gs
-from gradspec.bench.contenders import Variants, as_problem
+from gradspec.bench.contenders import Call, Variants, as_problem
 from gradspec.bench.contenders.ours import function
 from gradspec.bench.contenders.pytorch import Functions, PyTorch
 from gradspec.bench.contenders.xla import Jax
-from gradspec.bench.data import Array
-from gradspec.bench.grid import POOL_OPS, BenchProblem, Pool
+from gradspec.bench.grid import POOL_OPS, Array, BenchProblem, Pool
 from gradspec.conformance.targets.program import function_of
 from gradspec.conformance.targets.torch.functions import quickest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.cuda import Event
 
 FLUSHED = 256 << 20
 """Bytes that are written before each call, more than any L2 cache holds."""
@@ -37,13 +40,13 @@ class TorchOnGpu(PyTorch):
     device: str = "cuda"
 
     @cached_property
-    def _other_bytes(self) -> Any:
+    def _other_bytes(self) -> Tensor:
         return self.torch.empty(FLUSHED, dtype=self.torch.uint8, device=self.device)
 
-    def _event(self) -> Any:
+    def _event(self) -> Event:
         return self.torch.cuda.Event(enable_timing=True)
 
-    def seconds(self, call: Callable[[], Any], calls: int) -> float:
+    def seconds(self, call: Call, calls: int) -> float:
         events = [(self._event(), self._event()) for _ in range(calls)]
         for begin, end in events:
             self._other_bytes.zero_()
@@ -57,7 +60,7 @@ class TorchOnGpu(PyTorch):
         self.torch.cuda.empty_cache()  # memory that the last problem used is for others, too
         return super().variants(problem)
 
-    def arrays(self, results: Iterable[Any]) -> list[Array]:
+    def arrays(self, results: Iterable[Tensor]) -> list[Array]:
         found = super().arrays(results)
         self.torch.cuda.empty_cache()
         return found
@@ -98,7 +101,7 @@ class CopyOnGpu(TorchOnGpu):
         target = self.torch.empty_like(source)
         return {"copy": lambda: [target.copy_(source)]}
 
-    def arrays(self, results: Iterable[Any]) -> list[Array]:
+    def arrays(self, results: Iterable[Tensor]) -> list[Array]:
         return []
 
 
@@ -128,13 +131,13 @@ class JaxOnGpu(Jax):
     platform = "cuda"
 
     @cached_property
-    def _other_bytes(self) -> Callable[[], Any]:
-        return self.jax.jit(lambda: self.jax.numpy.zeros(FLUSHED, "uint8"))  # type: ignore[no-any-return]
+    def _other_bytes(self) -> Call:
+        return self.jax.jit(lambda: self.jax.numpy.zeros(FLUSHED, "uint8"))
 
-    def _finished(self, results: Any) -> Any:
+    def _finished(self, results: Sequence[Array]) -> Sequence[Array]:
         return results
 
-    def _queued(self, calls: int, *work: Callable[[], Any]) -> float:
+    def _queued(self, calls: int, *work: Call) -> float:
         last = self.jax.block_until_ready(self._other_bytes())
         start = perf_counter()
         for _ in range(calls):
@@ -143,6 +146,6 @@ class JaxOnGpu(Jax):
         self.jax.block_until_ready(getattr(last, "results", last))
         return perf_counter() - start
 
-    def seconds(self, call: Callable[[], Any], calls: int) -> float:
+    def seconds(self, call: Call, calls: int) -> float:
         alone = self._queued(calls)
         return max(SHORTEST, (self._queued(calls, call) - alone) / calls)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from gradspec.bench.contenders import FIXED, Contender, Variants, as_problem
-from gradspec.bench.data import Array, data
-from gradspec.bench.grid import BenchProblem, Network
-from gradspec.bench.networks import run
+from gradspec.bench.contenders import FIXED, Contender, Operators, Variants, as_problem, run_network
+from gradspec.bench.grid import Array, BenchProblem, Network, data
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.onnx.model import node_of, undocumented
 from gradspec.conformance.targets.onnx.runtime import session_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 OPSET, IR_VERSION = 17, 8
 """Of the operators of later ones, ONNX Runtime 1.31 does not yet lay out convolutions in blocks of channels."""
@@ -24,8 +28,8 @@ class OnnxRuntime(Contender):
     def versions(self) -> dict[str, str]:
         return {"onnxruntime": self.runtime.__version__, "onnx": self.onnx.__version__}
 
-    def arrays(self, results: list[Array]) -> list[Array]:
-        return results
+    def arrays(self, results: Iterable[Array]) -> list[Array]:
+        return list(results)
 
     def variants(self, problem: BenchProblem) -> Variants:
         if problem.mode != "forward":
@@ -37,7 +41,7 @@ class OnnxRuntime(Contender):
         feeds = {"x": data(problem).inputs[0]}
         return {FIXED if problem.has_fixed_weights else "": lambda: session.run(None, feeds)}
 
-    def _model(self, problem: BenchProblem, nodes: Nodes, names: list[str], result: str) -> Any:
+    def _model(self, problem: BenchProblem, nodes: Nodes, names: list[str], result: str) -> ModelProto:
         """Weights belong to the model, as in every file that is exported: they are packed once, and only x is fed."""
         cell, numbers = problem.cell, self.onnx.TensorProto.FLOAT
         shapes = {"x": cell.inputs()["x"], result: cell.output()}
@@ -51,10 +55,10 @@ class OnnxRuntime(Contender):
 class Nodes:
     """The nodes of a model as they are made; a value is the name of a node's output."""
 
-    def __init__(self, helper: Any) -> None:
-        self.helper, self.made = helper, list[Any]()
+    def __init__(self, helper: ModuleType) -> None:
+        self.helper, self.made = helper, list[NodeProto]()
 
-    def add_node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+    def add_node(self, kind: str, *inputs: str, **attributes: object) -> str:
         output = f"value{len(self.made)}"
         self.made.append(self.helper.make_node(kind, list(inputs), [output], **attributes))
         return output
@@ -64,28 +68,18 @@ class Nodes:
         if cell.rank not in (1, 2, 3):
             raise NotOfferedError("ONNX Runtime pools and convolves along one to three axes")
         if isinstance(cell, Network):
-            return str(run(cell, self, "x", names[1:]))
+            return run_network(cell, self._operators(), "x", names[1:])
         if reason := undocumented(as_problem(problem), "value"):
             raise NotOfferedError(reason)
         node = node_of(as_problem(problem), with_indices=False)
         return self.add_node(node.kind, *names, **node.attributes)
 
-    # --- what a network is made of ------------------------------------------------------------------------------------
+    def _operators(self) -> Operators:
+        def max_pool(x: str, kernel: int, stride: int, padding: int) -> str:
+            return self.add_node("MaxPool", x, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4)
 
-    def relu(self, x: str) -> str:
-        return self.add_node("Relu", x)
+        def conv(x: str, weight: str, bias: str, stride: int, padding: int) -> str:
+            return self.add_node("Conv", x, weight, bias, strides=[stride] * 2, pads=[padding] * 4)
 
-    def flatten(self, x: str) -> str:
-        return self.add_node("Flatten", x)
-
-    def add(self, x: str, y: str) -> str:
-        return self.add_node("Add", x, y)
-
-    def conv(self, x: str, weight: str, bias: str, stride: int, padding: int) -> str:
-        return self.add_node("Conv", x, weight, bias, strides=[stride] * 2, pads=[padding] * 4)
-
-    def linear(self, x: str, weight: str, bias: str) -> str:
-        return self.add_node("Gemm", x, weight, bias, transB=1)
-
-    def max_pool(self, x: str, kernel: int, stride: int, padding: int) -> str:
-        return self.add_node("MaxPool", x, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4)
+        plain = {kind.lower(): partial(self.add_node, kind) for kind in ("Relu", "Flatten", "Add")}
+        return {**plain, "conv": conv, "max_pool": max_pool, "linear": partial(self.add_node, "Gemm", transB=1)}

@@ -1,19 +1,30 @@
-"""gradspec."""
+"""gradspec, and what the machine itself can do: copy memory with all threads, multiply matrices with NumPy's BLAS."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import platform
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 import gradspec as gs
-from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_problem
-from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import BenchProblem, Limit, Network, Pool
-from gradspec.bench.networks import run
+from gradspec.bench.contenders import (
+    FIXED,
+    GIVEN,
+    Call,
+    Contender,
+    Function,
+    Operators,
+    Variants,
+    as_problem,
+    run_network,
+)
+from gradspec.bench.grid import COPY, Array, BenchProblem, Limit, Network, Pool, data, labels
 from gradspec.conformance.model.attributes import OPERATORS, spelled
 from gradspec.conformance.model.target import NotOfferedError
+from gradspec.graph.ir import Var
+from gradspec.runtime.compiled import Compiled
 
 
 class Ours(Contender):
@@ -32,11 +43,11 @@ class Ours(Contender):
             return _in_layouts(problem, gs.compile(graph.jvp(wrt=active)), (*given.inputs, *given.tangents))
         return _in_layouts(problem, gs.compile(graph.vjp(wrt=active)), (*given.inputs, given.cotangent))
 
-    def arrays(self, results: Any) -> list[Array]:
+    def arrays(self, results: Array | tuple[Array, ...]) -> list[Array]:
         return list(results) if isinstance(results, tuple) else [results]
 
 
-def _values(problem: BenchProblem) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _values(problem: BenchProblem) -> Iterator[tuple[str, Call]]:
     """The value with every input given and, where there are weights, with weights that belong to the graph."""
     inputs, f = data(problem).inputs, function(problem)
     given = gs.compile(f, *(gs.f32[array.shape] for array in inputs))
@@ -51,7 +62,7 @@ def _values(problem: BenchProblem) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield FIXED, lambda: fixed(x)
 
 
-def _in_layouts(problem: BenchProblem, run: Callable[..., Any], arrays: tuple[Array, ...]) -> Variants:
+def _in_layouts(problem: BenchProblem, run: Function, arrays: tuple[Array, ...]) -> Variants:
     """A call with arrays as they are and, where they are pooled, with their channels last in memory."""
     calls: Variants = {"": lambda: run(*arrays)}
     if isinstance(problem.cell, Pool):
@@ -60,12 +71,12 @@ def _in_layouts(problem: BenchProblem, run: Callable[..., Any], arrays: tuple[Ar
     return calls
 
 
-def _multiplies(run: Any) -> bool:
+def _multiplies(run: Compiled) -> bool:
     """Whether a compiled kernel carries out the product."""
     return any(step.task and any(node.op.name == "matmul" for node in step.nodes) for step in run.plan.steps)
 
 
-def function(problem: BenchProblem) -> Callable[..., Any]:
+def function(problem: BenchProblem) -> Function:
     """The problem's value as a function of variables."""
     cell = problem.cell
     if isinstance(cell, Network):
@@ -78,30 +89,46 @@ def function(problem: BenchProblem) -> Callable[..., Any]:
     return lambda *inputs: OPERATORS[asked.op](**dict(zip(cell.inputs(), inputs, strict=True)), **spelled(asked))
 
 
-class OurOperators:
-    """What a network is made of, on variables."""
-
-    def relu(self, x: Any) -> Any:
-        return gs.relu(x)
-
-    def flatten(self, x: Any) -> Any:
-        return gs.flatten(x, 1)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return x + y
-
-    def conv(self, x: Any, weight: Any, bias: Any, stride: int, padding: int) -> Any:
-        return gs.conv(x, weight, bias, stride, padding)
-
-    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
-        return gs.linear(x, weight, bias)
-
-    def max_pool(self, x: Any, kernel: int, stride: int, padding: int) -> Any:
-        return gs.max_pool(x, (kernel, kernel), stride, padding)
+OPERATORS_OF_NETWORKS: Operators = {
+    "relu": gs.relu,
+    "flatten": lambda x: gs.flatten(x, 1),
+    "add": gs.add,
+    "conv": gs.conv,
+    "linear": gs.linear,
+    "max_pool": lambda x, kernel, stride, padding: gs.max_pool(x, (kernel, kernel), stride, padding),
+}
 
 
-def _network(cell: Network, mode: str, x: Any, parameters: tuple[Any, ...]) -> Any:
-    result = run(cell, OurOperators(), x, parameters)
+def _network(cell: Network, mode: str, x: Var, parameters: tuple[Var, ...]) -> Var:
+    result = run_network(cell, OPERATORS_OF_NETWORKS, x, parameters)
     if mode == "forward":
         return result
     return gs.cross_entropy(result, labels(cell)) if cell.loss == "cross_entropy" else gs.mean(result * result)
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+class Machine(Contender):
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.pool = ThreadPoolExecutor(threads)
+
+    def versions(self) -> dict[str, str]:
+        return {"python": platform.python_version(), "numpy": np.__version__}
+
+    def variants(self, problem: BenchProblem) -> Variants:
+        if problem.cell == COPY:
+            return {"NumPy copies": self._copy(np.ones(problem.cell.output(), np.float32))}
+        if isinstance(problem.cell, Limit):
+            a, b = data(problem).inputs
+            return {"NumPy": lambda: [a @ b]}
+        raise NotOfferedError("only limits are measured here")
+
+    def _copy(self, source: Array) -> Call:
+        target = np.empty_like(source)
+        parts = [*zip(np.array_split(target, self.threads), np.array_split(source, self.threads), strict=True)]
+        return lambda: [target, *self.pool.map(lambda part: np.copyto(*part), parts)][:1]
+
+    def arrays(self, results: Iterable[Array]) -> list[Array]:
+        return list(results)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_problem
-from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
-from gradspec.bench.networks import run
+from gradspec.bench.contenders import (
+    FIXED,
+    GIVEN,
+    Call,
+    Contender,
+    Function,
+    Operators,
+    Variants,
+    as_problem,
+    run_network,
+)
+from gradspec.bench.grid import Array, BenchProblem, Conv, Limit, Network, Pool, data, labels
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.program import function_of, routine
 from gradspec.conformance.targets.torch.functions import quickest
@@ -19,12 +28,15 @@ from gradspec.conformance.targets.torch.program import mode_lines
 from gradspec.conformance.targets.torch.target import in_channels_last
 from gradspec.system.host import enter, leave
 
-Functions = dict[str, Callable[..., Any]]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Functions = dict[str, Function]
 
 
 @dataclass(frozen=True)
 class PyTorch(Contender):
-    torch: Any
+    torch: ModuleType
     channels_last: bool = False
     compiled: bool = False
     mode: str = "default"  # of torch.compile
@@ -33,7 +45,7 @@ class PyTorch(Contender):
     def versions(self) -> dict[str, str]:
         return {"torch": self.torch.__version__}
 
-    def arrays(self, results: Iterable[Any]) -> list[Array]:
+    def arrays(self, results: Iterable[Tensor]) -> list[Array]:
         return list(map(leave, results))
 
     def variants(self, problem: BenchProblem) -> Variants:
@@ -47,7 +59,7 @@ class PyTorch(Contender):
 
     # --- value, and value with a derivative ---------------------------------------------------------------------------
 
-    def _forward(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
+    def _forward(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Call]]:
         inputs = self._tensors(problem, data(problem).inputs)
         is_fixed = self.compiled and problem.has_fixed_weights
         for name, f in functions.items():
@@ -55,31 +67,31 @@ class PyTorch(Contender):
             if is_fixed:
                 yield FIXED, self._frozen(f, *inputs)
 
-    def _frozen(self, f: Callable[..., Any], x: Any, *weights: Any) -> Callable[[], Any]:
+    def _frozen(self, f: Function, x: Tensor, *weights: Tensor) -> Call:
         """A module whose parameters the compiler takes for constants; it is compiled when first called."""
         torch, config = self.torch, import_module("torch._inductor.config")
         module = _module(torch, f, weights)
 
         @cache
-        def compiled() -> Callable[..., Any]:
+        def compiled() -> Function:
             made = self._compile(module)
             with torch.no_grad(), config.patch(freezing=True):
                 made(x)
             return made
 
-        def call() -> Any:
+        def call() -> list[Tensor]:
             made = compiled()
             with torch.no_grad():
                 return [made(x)]
 
         return call
 
-    def _jvp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
+    def _jvp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Call]]:
         given = data(problem)
         inputs, tangents = (self._tensors(problem, arrays) for arrays in (given.inputs, given.tangents))
         forward_ad = self.torch.autograd.forward_ad
 
-        def dual(f: Callable[..., Any]) -> Any:
+        def dual(f: Function) -> tuple[Tensor, ...]:
             with forward_ad.dual_level():
                 return forward_ad.unpack_dual(f(*map(forward_ad.make_dual, inputs, tangents)))
 
@@ -89,13 +101,13 @@ class PyTorch(Contender):
             if not self.compiled:
                 yield f"{name} dual numbers".strip(), partial(dual, f)
 
-    def _vjp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Callable[[], Any]]]:
+    def _vjp(self, problem: BenchProblem, functions: Functions) -> Iterable[tuple[str, Call]]:
         given = data(problem)
         tensors = self._tensors(problem, (*given.inputs, given.cotangent))
         for name, f in functions.items():
             yield name, partial(self._asked(problem, self._compile(f)), *tensors)
 
-    def _asked(self, problem: BenchProblem, f: Callable[..., Any]) -> Callable[..., Any]:
+    def _asked(self, problem: BenchProblem, f: Function) -> Function:
         """The value with its derivative as the judge asks for it, as a function of all tensors."""
         names = list(problem.cell.inputs())
         chosen = [names[i] for i in problem.cell.active()]
@@ -104,10 +116,10 @@ class PyTorch(Contender):
         lines = [*mode_lines(problem.mode, "plain", names, chosen, f"f({', '.join(names)})")]
         return routine(lines, [*names, *more], ["y", *derived], {"torch": self.torch, "f": f})
 
-    def _compile(self, f: Callable[..., Any]) -> Callable[..., Any]:
+    def _compile(self, f: Function) -> Function:
         return self.torch.compile(f, dynamic=False, mode=self.mode) if self.compiled else f
 
-    def _tensors(self, problem: BenchProblem, arrays: Iterable[Array]) -> list[Any]:
+    def _tensors(self, problem: BenchProblem, arrays: Iterable[Array]) -> list[Tensor]:
         tensors = [enter("torch", array.copy()).to(self.device) for array in arrays]
         if not (self.channels_last or problem.cell.channels_last):
             return tensors
@@ -148,19 +160,19 @@ class PyTorch(Contender):
             return {"reduction": lambda x: logsumexp(x, axes, keepdim=True)}
         pads = [side for axis in reversed(padding) for side in (axis, axis)]
 
-        def views(x: Any) -> Any:
+        def views(x: Tensor) -> Tensor:
             x = functional.pad(x, pads)
             for axis, k, s in zip(axes, kernel, stride, strict=True):
                 x = x.unfold(axis, k, s)
             return logsumexp(x, tuple(range(-cell.rank, 0)))
 
-        def copies(x: Any) -> Any:
+        def copies(x: Tensor) -> Tensor:
             planes = functional.pad(x, pads).flatten(0, 1).unsqueeze(1)
             return logsumexp(functional.unfold(planes, kernel, stride=stride), 1).view(cell.output())
 
         sum_pool, volume = getattr(functional, f"avg_pool{cell.rank}d"), cell.kernel**cell.rank
 
-        def powers(x: Any) -> Any:
+        def powers(x: Tensor) -> Tensor:
             x = functional.pad(x, pads)
             top = x.detach().max()
             return (sum_pool((x - top).exp(), kernel, stride) * volume).log() + top
@@ -168,58 +180,41 @@ class PyTorch(Contender):
         functions: Functions = {"unfolded views": views, "pooled powers": powers}
         return functions | ({"F.unfold": copies} if cell.rank == 2 else {})
 
-    def _network(self, cell: Network, mode: str) -> Callable[..., Any]:
-        functional, operators = self.torch.nn.functional, TorchOperators(self.torch)
+    def _network(self, cell: Network, mode: str) -> Function:
+        functional = self.torch.nn.functional
+        operators: Operators = {
+            "relu": self.torch.relu,
+            "flatten": lambda x: x.flatten(1),
+            "add": self.torch.add,
+            "conv": functional.conv2d,
+            "linear": functional.linear,
+            "max_pool": functional.max_pool2d,
+        }
         classes = self.torch.from_numpy(labels(cell))
 
-        def value(x: Any, *parameters: Any) -> Any:
-            return run(cell, operators, x, parameters)
+        def value(x: Tensor, *parameters: Tensor) -> Tensor:
+            return run_network(cell, operators, x, parameters)
 
-        def loss(x: Any, *parameters: Any) -> Any:
+        def loss(x: Tensor, *parameters: Tensor) -> Tensor:
             result = value(x, *parameters)
             return functional.cross_entropy(result, classes) if cell.loss == "cross_entropy" else result.square().mean()
 
         return value if mode == "forward" else loss
 
 
-@dataclass(frozen=True)
-class TorchOperators:
-    """What a network is made of, on tensors."""
-
-    torch: Any
-
-    def relu(self, x: Any) -> Any:
-        return self.torch.relu(x)
-
-    def flatten(self, x: Any) -> Any:
-        return x.flatten(1)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return x + y
-
-    def conv(self, x: Any, weight: Any, bias: Any, stride: int, padding: int) -> Any:
-        return self.torch.nn.functional.conv2d(x, weight, bias, stride, padding)
-
-    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
-        return self.torch.nn.functional.linear(x, weight, bias)
-
-    def max_pool(self, x: Any, kernel: int, stride: int, padding: int) -> Any:
-        return self.torch.nn.functional.max_pool2d(x, kernel, stride, padding)
-
-
-def _module(torch: Any, f: Callable[..., Any], weights: Iterable[Any]) -> Any:
+def _module(torch: ModuleType, f: Function, weights: Iterable[Tensor]) -> Function:
     class WithParameters(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.weights = torch.nn.ParameterList(weights)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x: Tensor) -> Tensor:
             return f(x, *self.weights)
 
     return WithParameters().eval()
 
 
-def _torch(threads: int) -> Any:
+def _torch(threads: int) -> ModuleType:
     torch = import_module("torch")
     torch.set_num_threads(threads)
     return torch

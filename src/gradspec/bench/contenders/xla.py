@@ -7,19 +7,29 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from math import prod
-from typing import Any
+from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 
-from gradspec.bench.contenders import FIXED, GIVEN, Contender, Variants, as_problem
-from gradspec.bench.data import Array, data, labels
-from gradspec.bench.grid import BenchProblem, Conv, Limit, Network, Pool
-from gradspec.bench.networks import run
+from gradspec.bench.contenders import (
+    FIXED,
+    GIVEN,
+    Call,
+    Contender,
+    Function,
+    Operators,
+    Variants,
+    as_problem,
+    run_network,
+)
+from gradspec.bench.grid import Array, BenchProblem, Conv, Limit, Network, Pool, data, labels
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.jax.functions import AS_IT_LIES, function, modules, undocumented
 from gradspec.conformance.targets.program import function_of
 
-Functions = dict[str, Callable[..., Any]]
+Functions = dict[str, Function]
+Entry = TypeVar("Entry")
 MOST_SLICES = 200  # of windows stacked as slices: each is an operation that XLA compiles
 AXES = "STUV"  # names of spatial axes
 
@@ -51,7 +61,7 @@ class Layout:
         """The spatial ones of a tensor."""
         return tuple(range(1, 1 + rank)) if self.channels_last else tuple(range(2, 2 + rank))
 
-    def around(self, spatial: Sequence[Any], other: Any) -> tuple[Any, ...]:
+    def around(self, spatial: Sequence[Entry], other: Entry) -> tuple[Entry, ...]:
         """One entry per axis of a tensor, from those of its spatial axes and one for batch and channels."""
         return (other, *spatial, other) if self.channels_last else (other, other, *spatial)
 
@@ -60,7 +70,7 @@ class Layout:
 class Finished:
     """Results, with the names that say how they are laid out."""
 
-    results: Any
+    results: Sequence[Array]
     names: Sequence[str]
     layout: Layout
 
@@ -91,7 +101,7 @@ class Jax(Contender):
                     made[", ".join(filter(None, words))] = self._finishing(call, results, layout)
         return made
 
-    def _arguments(self, problem: BenchProblem, layout: Layout) -> tuple[list[Any], list[str]]:
+    def _arguments(self, problem: BenchProblem, layout: Layout) -> tuple[list[Array], list[str]]:
         """What the mode's function takes, and the names of what it gives."""
         given, names = data(problem), list(problem.cell.inputs())
         active = [names[i] for i in problem.cell.active()]
@@ -103,9 +113,7 @@ class Jax(Contender):
         named = zip((*names, *moving), (*given.inputs, *more), strict=True)
         return [self.jax.numpy.asarray(layout.put(name, array)) for name, array in named], results
 
-    def _calls(
-        self, problem: BenchProblem, f: Callable[..., Any], arguments: list[Any]
-    ) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def _calls(self, problem: BenchProblem, f: Function, arguments: list[Array]) -> Iterator[tuple[str, Call]]:
         fixed = len(problem.cell.inputs()) - len(problem.cell.active())  # inputs without a derivative come first
         derived = {"jvp": with_tangent(f), "vjp": with_cotangents(f, fixed)}
         whole = self.jax.jit(derived.get(problem.mode, lambda *inputs: [f(*inputs)]))
@@ -115,10 +123,10 @@ class Jax(Contender):
             packed = self.jax.jit(lambda x: [f(x, *weights)])
             yield FIXED, lambda: packed(x)
 
-    def _finishing(self, call: Callable[[], Any], names: Sequence[str], layout: Layout) -> Callable[[], Finished]:
+    def _finishing(self, call: Call, names: Sequence[str], layout: Layout) -> Callable[[], Finished]:
         return lambda: Finished(self._finished(call()), names, layout)
 
-    def _finished(self, results: Any) -> Any:
+    def _finished(self, results: Sequence[Array]) -> Sequence[Array]:
         return self.jax.block_until_ready(results)
 
     # --- what is computed ---------------------------------------------------------------------------------------------
@@ -139,7 +147,7 @@ class Jax(Contender):
         expression = function(asked, AS_IT_LIES if layout.channels_last else "plain")
         return {"": function_of(expression, cell.inputs(), modules())}
 
-    def _pool_of_channels_last(self, cell: Pool, op: str, layout: Layout) -> Callable[..., Any]:
+    def _pool_of_channels_last(self, cell: Pool, op: str, layout: Layout) -> Function:
         lax, jnp = self.jax.lax, self.jax.numpy
         kernel, _, padding = cell.windows
         if cell.is_global:
@@ -151,8 +159,8 @@ class Jax(Contender):
         return lambda x: self._reduce_window(cell, x, 0.0, lax.add, layout, pads) / prod(kernel)
 
     def _reduce_window(
-        self, cell: Pool, x: Any, start: Any, operation: Any, layout: Layout, padding: Any = "VALID"
-    ) -> Any:
+        self, cell: Pool, x: Array, start: object, operation: Function, layout: Layout, padding: object = "VALID"
+    ) -> Array:
         kernel, stride = (layout.around(sizes, 1) for sizes in cell.windows[:2])
         return self.jax.lax.reduce_window(x, start, operation, kernel, stride, padding)
 
@@ -167,19 +175,19 @@ class Jax(Contender):
         kernel, stride, padding = cell.windows
         pads = layout.around([(p, p) for p in padding], (0, 0))
 
-        def slices(x: Any) -> Any:
+        def slices(x: Array) -> Array:
             x = jnp.pad(x, pads)
             offsets = product(*map(range, kernel))
             steps = (_steps(at, stride, cell.output()[2:]) for at in offsets)
             taken = [x[layout.around(each, slice(None))] for each in steps]
             return self.jax.nn.logsumexp(jnp.stack(taken), axis=0)
 
-        def powers(x: Any) -> Any:
+        def powers(x: Array) -> Array:
             x = jnp.pad(x, pads)
             top = lax.stop_gradient(x.max())
             return jnp.log(self._reduce_window(cell, jnp.exp(x - top), 0.0, lax.add, layout)) + top
 
-        def reducer(x: Any) -> Any:
+        def reducer(x: Array) -> Array:
             start = np.asarray(-jnp.inf, x.dtype)
             return self._reduce_window(cell, jnp.pad(x, pads), start, jnp.logaddexp, layout)
 
@@ -187,13 +195,13 @@ class Jax(Contender):
         functions |= {"stacked slices": slices} if cell.kernel**cell.rank <= MOST_SLICES else {}
         return functions | ({"reduce_window of logaddexp": reducer} if mode == "forward" else {})
 
-    def _network(self, cell: Network, mode: str, layout: Layout) -> Callable[..., Any]:
-        jnp, operators, classes = self.jax.numpy, JaxOperators(self.jax, layout), labels(cell)
+    def _network(self, cell: Network, mode: str, layout: Layout) -> Function:
+        jnp, operators, classes = self.jax.numpy, _operators(self.jax, layout), labels(cell)
 
-        def value(x: Any, *parameters: Any) -> Any:
-            return run(cell, operators, x, parameters)
+        def value(x: Array, *parameters: Array) -> Array:
+            return run_network(cell, operators, x, parameters)
 
-        def loss(x: Any, *parameters: Any) -> Any:
+        def loss(x: Array, *parameters: Array) -> Array:
             result = value(x, *parameters)
             if cell.loss == "mean_square":
                 return jnp.mean(jnp.square(result))
@@ -207,52 +215,41 @@ def _steps(start: tuple[int, ...], stride: tuple[int, ...], count: tuple[int, ..
     return [slice(at, at + s * (n - 1) + 1, s) for at, s, n in zip(start, stride, count, strict=True)]
 
 
-@dataclass(frozen=True)
-class JaxOperators:
-    """What a network is made of, on JAX arrays."""
-
-    jax: Any
-    layout: Layout
-
-    def relu(self, x: Any) -> Any:
-        return self.jax.nn.relu(x)
-
-    def flatten(self, x: Any) -> Any:
-        channels_first = self.jax.numpy.moveaxis(x, -1, 1) if self.layout.channels_last else x
+def _operators(jax: ModuleType, layout: Layout) -> Operators:
+    def flatten(x: Array) -> Array:
+        channels_first = jax.numpy.moveaxis(x, -1, 1) if layout.channels_last else x
         return channels_first.reshape(len(x), -1)
 
-    def add(self, x: Any, y: Any) -> Any:
-        return x + y
+    def conv(x: Array, weight: Array, bias: Array, stride: int, padding: int) -> Array:
+        pads, numbers = [(padding, padding)] * 2, layout.numbers(2)
+        product = jax.lax.conv_general_dilated(x, weight, (stride, stride), pads, dimension_numbers=numbers)
+        return product + (bias if layout.channels_last else bias[:, None, None])
 
-    def conv(self, x: Any, weight: Any, bias: Any, stride: int, padding: int) -> Any:
-        pads, numbers = [(padding, padding)] * 2, self.layout.numbers(2)
-        product = self.jax.lax.conv_general_dilated(x, weight, (stride, stride), pads, dimension_numbers=numbers)
-        return product + (bias if self.layout.channels_last else bias[:, None, None])
+    def max_pool(x: Array, kernel: int, stride: int, padding: int) -> Array:
+        kernels, strides = (layout.around([size] * 2, 1) for size in (kernel, stride))
+        pads = layout.around([(padding, padding)] * 2, (0, 0))
+        return jax.lax.reduce_window(x, -jax.numpy.inf, jax.lax.max, kernels, strides, pads)
 
-    def linear(self, x: Any, weight: Any, bias: Any) -> Any:
-        return x @ weight.T + bias
-
-    def max_pool(self, x: Any, kernel: int, stride: int, padding: int) -> Any:
-        kernels, strides = (self.layout.around([size] * 2, 1) for size in (kernel, stride))
-        pads = self.layout.around([(padding, padding)] * 2, (0, 0))
-        return self.jax.lax.reduce_window(x, -self.jax.numpy.inf, self.jax.lax.max, kernels, strides, pads)
+    linear = lambda x, weight, bias: x @ weight.T + bias  # noqa: E731
+    plain = {"relu": jax.nn.relu, "add": jax.numpy.add, "linear": linear}
+    return {**plain, "flatten": flatten, "conv": conv, "max_pool": max_pool}
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------------
 
 
-def with_tangent(f: Callable[..., Any]) -> Callable[..., Any]:
+def with_tangent(f: Function) -> Function:
     """Inputs, then their tangents, to the value and its tangent."""
     import jax
 
     return lambda *arrays: jax.jvp(f, arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :])
 
 
-def with_cotangents(f: Callable[..., Any], fixed: int = 0) -> Callable[..., Any]:
+def with_cotangents(f: Function, fixed: int = 0) -> Function:
     """Inputs, then the value's cotangent, to the value and the inputs' cotangents, but for the first ``fixed`` ones."""
     import jax
 
-    def pulled(*arrays: Any) -> tuple[Any, ...]:
+    def pulled(*arrays: Array) -> tuple[Array, ...]:
         *inputs, g = arrays
         value, pullback = jax.vjp(lambda *moving: f(*inputs[:fixed], *moving), *inputs[fixed:])
         return value, *pullback(g)

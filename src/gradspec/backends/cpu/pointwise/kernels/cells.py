@@ -6,7 +6,8 @@ from operator import add, mul, neg, sub, truediv
 from typing import Any
 
 from gradspec.backends.cpu.pointwise.arguments import Opcode
-from gradspec.codegen.elementary import (
+from gradspec.codegen.intrinsics import absolute, maximum, minimum, square_root
+from gradspec.codegen.kernels.elementary import (
     exp,
     floor,
     log,
@@ -18,7 +19,6 @@ from gradspec.codegen.elementary import (
     softplus,
     tanh,
 )
-from gradspec.codegen.intrinsics import absolute, maximum, minimum, square_root
 from gradspec.codegen.language import Type, at_build, choose, f64, inlined, number_of, u32, u64
 
 GELU_CUBIC, GELU_SCALE = 0.044715, 1.5957691216057308

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from gradspec.backends.cpu.arguments import PLACE_BYTES
 from gradspec.backends.cpu.layout.kernels.rows import clear, last_axis, piece_of, tap_range, words_at, write_row
 from gradspec.backends.cpu.pool.arguments import LpPoolArguments
-from gradspec.codegen.elementary import power
 from gradspec.codegen.formats import FORMATS
 from gradspec.codegen.intrinsics import absolute, address_of, maximum, square_root
+from gradspec.codegen.kernels.elementary import power
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, outlined, strided
 from gradspec.codegen.translation import kernel_code
 

@@ -43,9 +43,9 @@ from gradspec.backends.cpu.pool.kernels.staging import Staging, scatter_to_cells
 from gradspec.backends.cpu.pool.kernels.states import State, lowest
 from gradspec.backends.cpu.pool.kernels.vjp_accumulators import finish_cells, prepare_cells
 from gradspec.backends.cpu.pool.kernels.walk import Destination, Part, Reduction, copy, emit, join, join3, next_slab
-from gradspec.codegen.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import maximum, minimum, multiply_add
+from gradspec.codegen.kernels.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.language import choose, inlined, lanes, lanes_once, number_of, outlined, strided, total
 
 # --- the state --------------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.reduce.arguments import PIECE, SoftmaxArguments
 from gradspec.backends.cpu.reduce.kernels import sums
-from gradspec.codegen.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.formats import FORMATS
 from gradspec.codegen.intrinsics import address_of, maximum
+from gradspec.codegen.kernels.elementary import exp_of_negative, log_of_positive
 from gradspec.codegen.language import choose, inlined, lanes, outlined, total
 from gradspec.codegen.translation import kernel_code
 
