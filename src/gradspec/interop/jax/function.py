@@ -39,7 +39,7 @@ def _require_lowerings(graph: Graph) -> None:
     missing = [node for node in graph.nodes if node.op.name not in LOWERINGS]
     if missing:
         places = "; ".join(f"{node.op} ({', '.join(map(repr, node.outputs))})" for node in missing)
-        raise UnsupportedError(f"JAX has no lowering of {places}; add it to src/gradspec/interop/jax/lower")
+        raise UnsupportedError(f"JAX has no lowering of {places}; add it to src/gradspec/interop/jax/lower.py")
 
 
 def _wide_variables(graph: Graph) -> Iterator[Var]:
