@@ -22,7 +22,7 @@ import gradspec as gs
 from cases import CASES, TRAITS, Places
 from gradspec.graph.builder import apply
 from gradspec.interop.onnx import writer
-from gradspec.interop.onnx.emit.table import emitters
+from gradspec.interop.onnx.emit.emitter import emitters
 from gradspec.interop.onnx.writer import NEWEST_RUN, RUNTIME
 from gradspec.ops.conv import READ, Convolution
 from gradspec.ops.core import CORE

@@ -66,7 +66,7 @@ class TorchTensors:
         return gradspec_type(value)
 
     def run(self, graph: Any, arrays: Sequence[Any]) -> Any:
-        from gradspec.interop.torch.call import run_there
+        from gradspec.interop.torch.module import run_there
 
         return run_there(graph, arrays)
 

@@ -11,21 +11,23 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import tree_util
 from jax.extend import source_info_util
 from jax.extend.core import Literal
 
-from gradspec.graph.builder import Builder
+from gradspec.graph.builder import Builder, needed
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array, Var
-from gradspec.interop.jax.capture import Captured, captured
-from gradspec.interop.jax.folding import folded
+from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.types import TensorType
 from gradspec.interop.jax.primitives import NO_MEANING, RULES
-from gradspec.interop.jax.primitives.pointwise import OF_LIBRARY
-from gradspec.interop.jax.types import gradspec_type, is_extended
+from gradspec.interop.jax.primitives.arithmetic import OF_LIBRARY
+from gradspec.interop.jax.types import gradspec_type, is_extended, jax_dtype
 from gradspec.interop.refusals import Refusals
 from gradspec.ops.layout import concat, getitem
 from gradspec.ops.shape import reshape
+from gradspec.runtime.task import backend_named
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+from gradspec.transforms.trace import parameter_names
 
 MOST_STEPS = 1024
 """Steps of a loop that are written out one after another."""
@@ -265,3 +267,131 @@ def _warn_of_rule(name: str) -> None:
         "of what it computes",
         stacklevel=2,
     )
+
+
+# --- functions as programs of primitives ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The program, a ``ClosedJaxpr``, and the names and types of its inputs."""
+
+    program: Any
+    inputs: Sequence[tuple[str, TensorType]]
+
+
+def captured(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Captured:
+    """The program for the arrays among the arguments; what else there is in them stays as it is."""
+    if not callable(function):
+        raise TypeError(f"gs.from_jax needs a function of JAX arrays, not {type(function).__name__}")
+    leaves, structure = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    stems = parameter_names(function, len(args))
+    given = {i: (_name(path, stems), _type(leaf)) for i, (path, leaf) in enumerate(leaves) if _is_array(leaf)}
+    for name, t in given.values():
+        _require_width(name, t)
+
+    def of_arrays(*arrays: Any) -> Any:
+        found = dict(zip(given, arrays, strict=True))
+        filled = [found.get(i, leaf) for i, (_, leaf) in enumerate(leaves)]
+        positional, named = tree_util.tree_unflatten(structure, filled)
+        return function(*positional, **named)
+
+    types = [jax.ShapeDtypeStruct(t.shape, t.dtype.numpy) for _, t in given.values()]  # type: ignore[no-untyped-call]
+    try:
+        return Captured(jax.make_jaxpr(of_arrays)(*types), [*given.values()])
+    except Exception as error:
+        error.add_note(
+            "gs.from_jax traces a function with jax.make_jaxpr, which failed on this one; see that "
+            "jax.make_jaxpr(function)(*arguments) works, or give a part of the function for which it does"
+        )
+        raise
+
+
+def _is_array(leaf: Any) -> bool:
+    """Types, arrays and what has their shape and dtype; numbers, texts and objects are not."""
+    return isinstance(leaf, TensorType) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+
+
+def _type(leaf: Any) -> TensorType:
+    if isinstance(leaf, TensorType):
+        return leaf
+    try:
+        return gradspec_type(leaf)
+    except DTypeError:
+        raise
+    except TypeError:
+        raise TypeError(
+            f"an example is a {type(leaf).__name__} of {leaf.dtype}; give arrays of JAX or NumPy, or types: gs.f32[8]"
+        ) from None
+
+
+def _name(path: Sequence[Any], stems: Sequence[str]) -> str:
+    """Of an argument its own name, and of what is in it the keys to it: ``params_conv_0``."""
+    _, argument, *rest = path
+    stem = stems[argument.idx] if isinstance(argument, tree_util.SequenceKey) else str(argument.key)
+    return "_".join([stem, *(tree_util.keystr((key,), simple=True) for key in rest)])
+
+
+def _require_width(name: str, t: TensorType) -> None:
+    if jax_dtype(t.dtype) != t.dtype.numpy:
+        raise DTypeError(
+            f"the example {name} is {t}, which needs 64 bits, and JAX is set to 32; run "
+            "jax.config.update('jax_enable_x64', True) first, or give 32-bit examples"
+        )
+
+
+# --- constant folding -------------------------------------------------------------------------------------------------
+
+
+EXACT = frozenset(
+    [
+        "abs",
+        "add",
+        "clamp",
+        "convert",
+        "detach",
+        "div",
+        "equal",
+        "floor",
+        "gather_rows",
+        "greater",
+        "maximum",
+        "minimum",
+        "mul",
+        "neg",
+        "round",
+        "sqrt",
+        "sub",
+        "trunc_divide",
+        "where",
+    ]
+)
+"""Operators that have no choice: they choose, compare, or round once, as IEEE 754 says."""
+
+
+def folded(rule: Callable[..., Any], arrays: Sequence[Array], params: Mapping[str, Any]) -> list[Array] | None:
+    """The results of a rule on arrays; None if a part of it is left to the graph."""
+    builder = Builder()
+    given = rule(*(builder.share(array, "c") for array in arrays), **params)
+    results = given if isinstance(given, list | tuple) else [given]
+    if all(isinstance(result, np.ndarray) for result in results):
+        return [*results]
+    nodes, _ = needed(builder.nodes, results)
+    if not all(map(_is_exact, nodes)):
+        return None
+    known: dict[Var, Any] = {}
+
+    def value(var: Var) -> Any:
+        return known[var] if var in known else builder.value(var)
+
+    kernel = backend_named("numpy").kernel
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            found = kernel(node.op, node.attrs, tuple(v.type for v in node.inputs))(*map(value, node.inputs))
+            known.update(zip(node.outputs, found, strict=True))
+    return [np.asarray(value(v)) for v in results]
+
+
+def _is_exact(node: Node) -> bool:
+    whole = not any(v.type.is_float for v in (*node.inputs, *node.outputs))
+    return node.op.is_data_movement or node.op.name in EXACT or whole

@@ -12,7 +12,7 @@ from onnx import TypeProto
 
 from gradspec.graph.arrays import native
 from gradspec.graph.ir import Array
-from gradspec.interop.onnx.tensors import MAX_RANK, kind_of
+from gradspec.interop.onnx.files import MAX_RANK, kind_of
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
 
