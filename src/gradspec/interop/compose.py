@@ -251,6 +251,11 @@ def remainder(a: Operand, b: Operand, *, sign_of_divisor: bool) -> Var:
     return where(differs, rest + divisor, rest)
 
 
+def divide(a: Var, b: Var) -> Var:
+    """A quotient of floats, or of integers without its fraction."""
+    return div(a, b) if a.type.is_float else trunc_divide(a, b)
+
+
 def tan(x: Var) -> Var:
     """``sin x / cos x``, which are never both small.
 

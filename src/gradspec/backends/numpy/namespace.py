@@ -82,7 +82,7 @@ class NumPyNamespace(Namespace):
         def reduce(taps: Ints, *planes: Array) -> Array:
             return function(taps, *(take(p, taps) for p in planes))
 
-        return reduced(window if with_padding else window.trimmed(), reduce, *arrays)
+        return reduce_blocks(window if with_padding else window.trimmed(), reduce, *arrays)
 
     def spread_windows(
         self, window: Window, weights: Callable[..., Array], x: Array, g: Array, with_padding: bool = False
@@ -90,7 +90,7 @@ class NumPyNamespace(Namespace):
         def spread(taps: Ints, cotangents: Array, planes: Array) -> tuple[NDArray[np.bool_], Array]:
             return taps >= 0, cotangents * weights(taps, take(planes, taps))
 
-        return scattered(window if with_padding else window.trimmed(), spread, g, x)
+        return scatter_blocks(window if with_padding else window.trimmed(), spread, g, x)
 
 
 NUMPY = NumPyNamespace(np)
@@ -107,16 +107,18 @@ def _blocks(planes: int, window: Window) -> Iterator[tuple[slice, slice, Ints]]:
             yield slice(first, first + step), slice(start, start + len(places)), places
 
 
-def reduced(window: Window, reduce: Callable[..., Array], *arrays: Array, dtype: DTypeLike | None = None) -> Array:
-    """One number per window: ``reduce(taps, *planes)`` gives ``[plane, output]`` of a block."""
+def reduce_blocks(
+    window: Window, function: Callable[..., Array], *arrays: Array, dtype: DTypeLike | None = None
+) -> Array:
+    """One number per window: ``function(taps, *planes)`` gives ``[plane, output]`` of a block."""
     x, planes = arrays[0], [as_planes(a, window.rank) for a in arrays]
     y = np.empty((len(planes[0]), prod(window.outputs)), x.dtype if dtype is None else dtype)
     for some, outputs, taps in _blocks(len(y), window):
-        y[some, outputs] = reduce(taps, *(p[some] for p in planes))
+        y[some, outputs] = function(taps, *(p[some] for p in planes))
     return y.reshape(x.shape[: x.ndim - window.rank] + window.outputs)
 
 
-def scattered(
+def scatter_blocks(
     window: Window, spread: Callable[..., tuple[NDArray[np.bool_], Array]], g: Array, *arrays: Array
 ) -> Array:
     """What cells receive: ``spread(taps, cotangents, *planes)`` says which taps do (a mask) and how much each."""

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike, NDArray
 
-from gradspec.backends.numpy.namespace import NUMPY, reduced, scattered
+from gradspec.backends.numpy.namespace import NUMPY, reduce_blocks, scatter_blocks
 from gradspec.backends.tables import Ints, counted_taps, real_cells, take
-from gradspec.backends.xp.windows import add_bias, gather_cells, not_in_plane, scatter_cells
+from gradspec.backends.xp.windows import add_bias, extents, gather_cells, not_in_plane, scatter_cells
 from gradspec.graph.ir import Array
 from gradspec.ops.conv import Convolution, StatedWindows
 from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool
@@ -43,7 +43,7 @@ def require_in_plane(places: Array, cells: int) -> None:
         raise not_in_plane(places[(places < -1) | (places >= cells)][0], cells)
 
 
-def _tied(taps: Ints, planes: Array) -> Bools:
+def _find_ties(taps: Ints, planes: Array) -> Bools:
     """``[plane, output, tap]``: the real cells that no cell of their window exceeds; NaNs, if there is one."""
     lowest = -np.inf if planes.dtype.kind == "f" else np.iinfo(planes.dtype).min
     cells = take(planes, taps, lowest)
@@ -52,19 +52,19 @@ def _tied(taps: Ints, planes: Array) -> Bools:
     return tied
 
 
-def _first_of_the_tied(taps: Ints, planes: Array) -> Ints:
-    tied = _tied(taps, planes)
+def _find_first_tie(taps: Ints, planes: Array) -> Ints:
+    tied = _find_ties(taps, planes)
     first = np.take_along_axis(np.broadcast_to(taps, tied.shape), tied.argmax(axis=-1)[..., None], axis=-1)[..., 0]
     return np.where(tied.any(axis=-1), first, -1)
 
 
-def _winners(window: Window, x: Array) -> Ints:
-    return reduced(window, _first_of_the_tied, x, dtype=np.int64)
+def _find_winners(window: Window, x: Array) -> Ints:
+    return reduce_blocks(window, _find_first_tie, x, dtype=np.int64)
 
 
 def _max_pool(attrs: MaxPool, x: Array) -> Array | tuple[Array, Ints]:
     window = attrs.window(x).trimmed()
-    winners = _winners(window, x)
+    winners = _find_winners(window, x)
     values = gather_cells(NUMPY, x, winners, window.rank)
     return (values, winners) if attrs.return_indices else values
 
@@ -72,29 +72,29 @@ def _max_pool(attrs: MaxPool, x: Array) -> Array | tuple[Array, Ints]:
 def _max_pool_push(attrs: MaxPool, x: Array, dx: Array) -> Array:
     window = attrs.window(x).trimmed()
     if attrs.ties == "first":
-        return gather_cells(NUMPY, dx, _winners(window, x), window.rank)
+        return gather_cells(NUMPY, dx, _find_winners(window, x), window.rank)
 
     def push(taps: Ints, planes: Array, tangents: Array) -> Array:
-        tied = _tied(taps, planes)
+        tied = _find_ties(taps, planes)
         total: Array = np.where(tied, take(tangents, taps), 0).sum(axis=-1, dtype=dx.dtype)
-        return total if attrs.ties == "all" else total / _counts(tied, dx.dtype)
+        return total if attrs.ties == "all" else total / _count_ties(tied, dx.dtype)
 
-    return reduced(window, push, x, dx)
+    return reduce_blocks(window, push, x, dx)
 
 
 def _max_pool_pull(attrs: MaxPool, x: Array, g: Array) -> Array:
     window = attrs.window(x).trimmed()
     if attrs.ties == "first":
-        return scatter_cells(NUMPY, g, _winners(window, x), window.sizes)
+        return scatter_cells(NUMPY, g, _find_winners(window, x), window.sizes)
 
     def pull(taps: Ints, cotangents: Array, planes: Array) -> tuple[Bools, Array]:
-        tied = _tied(taps, planes)
-        return tied, cotangents if attrs.ties == "all" else cotangents / _counts(tied, g.dtype)[..., None]
+        tied = _find_ties(taps, planes)
+        return tied, cotangents if attrs.ties == "all" else cotangents / _count_ties(tied, g.dtype)[..., None]
 
-    return scattered(window, pull, g, x)
+    return scatter_blocks(window, pull, g, x)
 
 
-def _counts(mask: Bools, dtype: DTypeLike) -> Array:
+def _count_ties(mask: Bools, dtype: DTypeLike) -> Array:
     """How many taps of each window are counted; 1 for none, so that it can be divided by."""
     counts: Array = np.maximum(mask.sum(axis=-1), 1).astype(dtype)
     return counts
@@ -130,7 +130,7 @@ def _avg_pool(attrs: AvgPool, x: Array) -> Array:
 def _avg_pool_spread(attrs: AvgSpread, g: Array) -> Array:
     window = attrs.window(np.broadcast_to(g.dtype.type(0), attrs.sizes))
     shares = g / divisors(attrs, window, g.dtype)
-    return scattered(window.trimmed(), lambda taps, cotangents: (taps >= 0, cotangents), shares)
+    return scatter_blocks(window.trimmed(), lambda taps, cotangents: (taps >= 0, cotangents), shares)
 
 
 # --- windows as a strided view, and added back tap by tap -------------------------------------------------------------
@@ -139,10 +139,9 @@ def _avg_pool_spread(attrs: AvgSpread, g: Array) -> Array:
 def windows(geometry: StatedWindows, x: Array) -> Array:
     """A view ``(*lead, *kernel, *outputs)`` of ``x (*lead, *sizes)``, which is copied only to pad it."""
     if _reaches_far(geometry):
-        return _gathered(geometry, x)
+        return _gather_windows(geometry, x)
     lead, rank = x.shape[: x.ndim - geometry.rank], geometry.rank
-    missing = zip(_extents(geometry), geometry.sizes, geometry.padding, strict=True)
-    pads = [(lo, max(extent - n - lo, 0)) for extent, n, (lo, _) in missing]
+    pads = [(lo, max(hi, 0)) for lo, hi in extents(geometry)]
     padded = np.pad(x, [(0, 0)] * len(lead) + pads) if any(map(any, pads)) else x
     steps = padded.strides[padded.ndim - rank :]
     taps = [step * d if k > 1 else 0 for step, d, k in zip(steps, geometry.dilation, geometry.kernel, strict=True)]
@@ -157,7 +156,7 @@ def windows(geometry: StatedWindows, x: Array) -> Array:
 
 def _reaches_far(geometry: StatedWindows) -> bool:
     """Whether there is far more padding than what is read of it, so that it had better not be laid out."""
-    read = zip(_extents(geometry), geometry.sizes, geometry.kernel, geometry.outputs, strict=True)
+    read = zip(_padded_sizes(geometry), geometry.sizes, geometry.kernel, geometry.outputs, strict=True)
     return any(extent > n + 8 * k * o for extent, n, k, o in read)
 
 
@@ -170,7 +169,7 @@ def _places(geometry: StatedWindows) -> list[NDArray[np.int64]]:
     return found
 
 
-def _gathered(geometry: StatedWindows, x: Array) -> Array:
+def _gather_windows(geometry: StatedWindows, x: Array) -> Array:
     rank = geometry.rank
     padded = np.pad(x, [(0, 0)] * (x.ndim - rank) + [(0, 1)] * rank)
     shapes = (
@@ -189,8 +188,8 @@ def add_windows(
     An index has one slice for the first leading axis and one for each output axis.
     """
     if _reaches_far(geometry):
-        return _add_gathered(geometry, lead, dtype, parts)
-    padded = np.zeros((*lead, *_extents(geometry)), dtype)
+        return _scatter_windows(geometry, lead, dtype, parts)
+    padded = np.zeros((*lead, *_padded_sizes(geometry)), dtype)
     others = (slice(None),) * (len(lead) - 1)
     for (first, *box), values in parts:
         for tap in product(*map(range, geometry.kernel)):
@@ -205,7 +204,7 @@ def add_windows(
     return padded[(..., *inner)]
 
 
-def _add_gathered(
+def _scatter_windows(
     geometry: StatedWindows, lead: tuple[int, ...], dtype: DTypeLike, parts: Iterator[tuple[Any, Array]]
 ) -> Array:
     """A tap reads no cell twice, but for the one behind the last, which is not kept."""
@@ -220,12 +219,9 @@ def _add_gathered(
     return padded[(..., *inner)]
 
 
-def _extents(geometry: StatedWindows) -> list[int]:
+def _padded_sizes(geometry: StatedWindows) -> list[int]:
     """How far a padded axis reaches: to its last cell or its last tap, whichever is further."""
-    axes = zip(geometry.kernel, geometry.stride, geometry.dilation, geometry.outputs, strict=True)
-    reach = [(o - 1) * s + d * (k - 1) + 1 for k, s, d, o in axes]
-    cells = zip(geometry.sizes, geometry.padding, reach, strict=True)
-    return [max(lo + n, last) for n, (lo, _), last in cells]
+    return [lo + n + max(hi, 0) for n, (lo, hi) in zip(geometry.sizes, extents(geometry), strict=True)]
 
 
 def _unfold(attrs: StatedWindows, x: Array) -> Array:
@@ -270,7 +266,7 @@ def _parts(attrs: Convolution, samples: int, channels: int, dtype: np.dtype[Any]
     return _boxes((samples, *attrs.outputs), max(1, WORKSPACE // column))
 
 
-def _grouped(attrs: Convolution, x: Array) -> Array:
+def _split_groups(attrs: Convolution, x: Array) -> Array:
     """``(samples, groups, channels of one group, *spatial)``."""
     at = x.ndim - attrs.rank - 1
     return x.reshape(prod(x.shape[:at]), attrs.groups, x.shape[at] // attrs.groups, *x.shape[at + 1 :])
@@ -299,7 +295,7 @@ def _columns(attrs: Convolution, view: Array, part: Box) -> Array:
 
 
 def _read(attrs: Convolution, x: Array, w: Array, *bias: Array) -> Array:
-    grouped, matrices = _grouped(attrs, x), _matrices(attrs, w)
+    grouped, matrices = _split_groups(attrs, x), _matrices(attrs, w)
     samples, groups, channels = grouped.shape[:3]
     view = windows(attrs, grouped)
     y = np.empty((samples, groups, matrices.shape[1], *attrs.outputs), x.dtype)
@@ -311,7 +307,7 @@ def _read(attrs: Convolution, x: Array, w: Array, *bias: Array) -> Array:
 
 
 def _write(attrs: Convolution, g: Array, w: Array, *bias: Array) -> Array:
-    grouped, matrices = _grouped(attrs, g), _matrices(attrs, w).swapaxes(-1, -2)
+    grouped, matrices = _split_groups(attrs, g), _matrices(attrs, w).swapaxes(-1, -2)
     samples, groups = grouped.shape[:2]
     channels = w.shape[1]
 
@@ -327,7 +323,7 @@ def _write(attrs: Convolution, g: Array, w: Array, *bias: Array) -> Array:
 
 
 def _compare(attrs: Convolution, x: Array, g: Array) -> Array:
-    xs, gs = _grouped(attrs, x), _grouped(attrs, g)
+    xs, gs = _split_groups(attrs, x), _split_groups(attrs, g)
     samples, groups, channels = xs.shape[:3]
     view, taps = windows(attrs, xs), 2 + attrs.rank
     total = np.zeros((groups, gs.shape[2], channels * prod(attrs.kernel)), x.dtype)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf, prod
-from typing import Any
 
 import numpy as np
 
@@ -28,20 +26,6 @@ from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
 from gradspec.spec.reduce import reduced_sizes, terms_of_mean
 
 # --- cell by cell -----------------------------------------------------------------------------------------------------
-
-
-def _operation(function: Callable[..., Any]) -> Lowering:
-    """An operator that Python has for arrays."""
-    return lambda xp, attrs, *operands: function(*operands)
-
-
-def _function(name: str) -> Lowering:
-    """An operator that every library has as a function."""
-    return lambda xp, attrs, *operands: getattr(xp, name)(*operands)
-
-
-def _trunc_divide(xp: Namespace, _: NoAttributes, a: Array, b: Array) -> Array:
-    return xp.where(b == 0, 0, xp.trunc_divide(a, xp.where(b == 0, 1, b)))
 
 
 def _sigmoid(xp: Namespace, x: Array) -> Array:
@@ -86,19 +70,15 @@ def _abs_power(xp: Namespace, attrs: AbsPower, x: Array) -> Array:
     return xp.where(x == 0, float(attrs.exponent == 0 and not attrs.signed), signed)
 
 
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "greater": operator.gt,
-    "equal": operator.eq,
-}
 _FUNCTIONS = (
     *("abs", "floor", "round", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "normal_cdf", "normal_density"),
     *("maximum", "minimum", "where"),
 )
+
+
+def _function(name: str) -> Lowering:
+    """An operator that every library has as a function."""
+    return lambda xp, attrs, *operands: getattr(xp, name)(*operands)
 
 
 # --- numbers of another dtype -----------------------------------------------------------------------------------------
@@ -277,9 +257,15 @@ def _label_places(xp: Namespace, labels: Array, axis: int, classes: int) -> Arra
 
 
 LOWERINGS: dict[str, Lowering] = {
-    **{name: _operation(function) for name, function in _OPERATIONS.items()},
+    "neg": lambda xp, _, x: -x,
+    "add": lambda xp, _, a, b: a + b,
+    "sub": lambda xp, _, a, b: a - b,
+    "mul": lambda xp, _, a, b: a * b,
+    "div": lambda xp, _, a, b: a / b,
+    "greater": lambda xp, _, a, b: a > b,
+    "equal": lambda xp, _, a, b: a == b,
     **{name: _function(name) for name in _FUNCTIONS},
-    "trunc_divide": _trunc_divide,
+    "trunc_divide": lambda xp, _, a, b: xp.where(b == 0, 0, xp.trunc_divide(a, xp.where(b == 0, 1, b))),
     "scale": lambda xp, attrs, x: x * attrs.factor,
     "detach": lambda xp, _, x: x,
     "relu": lambda xp, _, x: xp.where(x <= 0, 0, x),

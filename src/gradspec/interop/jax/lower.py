@@ -136,7 +136,7 @@ def _pad(attrs: Padding, x: Array) -> Array:
 # --- rows by index ----------------------------------------------------------------------------------------------------
 
 
-def _gathered(x: Array, indices: Array, axis: int) -> Array:
+def _gather_rows(x: Array, indices: Array, axis: int) -> Array:
     """As cells of planes: the leading axes as one, and the places within a row as one."""
     shape, lead, cells = indices.shape + x.shape[axis + 1 :], prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     if not prod(shape):
@@ -146,13 +146,9 @@ def _gathered(x: Array, indices: Array, axis: int) -> Array:
     return JAX.take_along_axis(rows, places, 1).reshape(shape)
 
 
-def _gather_rows(attrs: AlongAxis, x: Array, indices: Array) -> Array:
-    return _gathered(x, indices, attrs.axis)
-
-
 def _scatter_add_rows(attrs: RowPlaces, x: Array, indices: Array) -> Array:
     shape = (*indices.shape[: attrs.axis], attrs.size, *x.shape[indices.ndim :])
-    return _transpose(lambda rows: _gathered(rows, indices, attrs.axis), shape, x)
+    return _transpose(lambda rows: _gather_rows(rows, indices, attrs.axis), shape, x)
 
 
 def _scatter_rows(attrs: AlongAxis, x: Array, indices: Array, rows: Array) -> Array:
@@ -190,7 +186,7 @@ def _taps(axis: AxisWindow) -> Ints:
     return table(Window((axis,)))
 
 
-def _along(axis: AxisWindow, x: Array, at: int, fill: Any) -> Array:
+def _split_axis(axis: AxisWindow, x: Array, at: int, fill: Any) -> Array:
     """``x`` with the axis ``at`` made two, outputs and the taps of each; a tap that reads no cell holds ``fill``."""
     places = _taps(axis)
     outputs, width = places.shape
@@ -198,15 +194,15 @@ def _along(axis: AxisWindow, x: Array, at: int, fill: Any) -> Array:
     step, first = spans[0].step, spans[0].start
     starts = [span.start - first for span in spans]
     reach = starts[-1] + step * (width - 1) + 1
-    padded = _padded(x, at, -first, reach + first - axis.size, fill)
-    cells = _beside(padded, at, starts, step, width)
+    padded = _pad_axis(x, at, -first, reach + first - axis.size, fill)
+    cells = _stack_windows(padded, at, starts, step, width)
     beyond = first + np.asarray(starts)[:, None] + step * np.arange(width)
     if np.array_equal(places >= 0, (beyond >= 0) & (beyond < axis.size)):
         return cells
-    return jnp.where(_across(places >= 0, cells.ndim, at), cells, fill)  # some windows are shorter than others
+    return jnp.where(_align_mask(places >= 0, cells.ndim, at), cells, fill)  # some windows are shorter than others
 
 
-def _padded(x: Array, at: int, lo: int, hi: int, fill: Any) -> Array:
+def _pad_axis(x: Array, at: int, lo: int, hi: int, fill: Any) -> Array:
     if not (lo or hi):
         return x
     ends = [(0, 0, 0)] * x.ndim
@@ -214,7 +210,7 @@ def _padded(x: Array, at: int, lo: int, hi: int, fill: Any) -> Array:
     return lax.pad(x, jnp.asarray(fill, x.dtype), ends)
 
 
-def _beside(x: Array, at: int, starts: list[int], step: int, width: int) -> Array:
+def _stack_windows(x: Array, at: int, starts: list[int], step: int, width: int) -> Array:
     """The windows that begin at ``starts``, a slice for each, or for each tap where those are fewer."""
     outputs, stride = len(starts), starts[-1] // max(len(starts) - 1, 1)
     if width < outputs and starts == [o * stride for o in range(outputs)]:
@@ -223,12 +219,12 @@ def _beside(x: Array, at: int, starts: list[int], step: int, width: int) -> Arra
     return jnp.stack([lax.slice_in_dim(x, s, s + step * (width - 1) + 1, step, at) for s in starts], at)
 
 
-def _across(mask: NDArray[Any], ndim: int, at: int) -> NDArray[Any]:
+def _align_mask(mask: NDArray[Any], ndim: int, at: int) -> NDArray[Any]:
     """``[output, tap]`` with the axes it needs to broadcast against ``along``'s result."""
     return mask.reshape(*mask.shape, *(1,) * (ndim - at - 2))
 
 
-def _stages(window: Window, x: Array) -> list[tuple[AxisWindow, int]]:
+def _axes_from_last(window: Window, x: Array) -> list[tuple[AxisWindow, int]]:
     """The axis windows and the axes of ``x`` that they are over, the last first: axes before it keep their places."""
     lead = x.ndim - window.rank
     return [(window.axes[i], lead + i) for i in reversed(range(window.rank))]
@@ -237,8 +233,8 @@ def _stages(window: Window, x: Array) -> list[tuple[AxisWindow, int]]:
 def _every_cell(window: Window, x: Array) -> Array:
     """``(*lead, *outputs, taps)``: the cells of each window in row-major order."""
     lead, rank = x.ndim - window.rank, window.rank
-    for axis, at in _stages(window, x):
-        x = _along(axis, x, at, 0)
+    for axis, at in _axes_from_last(window, x):
+        x = _split_axis(axis, x, at, 0)
     order = (*range(lead), *range(lead, x.ndim, 2), *range(lead + 1, x.ndim, 2))
     ordered = x.transpose(order)
     return ordered.reshape(*ordered.shape[: lead + rank], prod(ordered.shape[lead + rank :]))
@@ -260,33 +256,33 @@ def _lowest(dtype: Any) -> Any:
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
 
 
-def _largest(window: Window, x: Array) -> Array:
+def _window_maximum(window: Window, x: Array) -> Array:
     """The maximum of each window; a NaN if one of its cells is."""
-    for axis, at in _stages(window, x):
-        x = _along(axis, x, at, _lowest(x.dtype)).max(axis=at + 1)
+    for axis, at in _axes_from_last(window, x):
+        x = _split_axis(axis, x, at, _lowest(x.dtype)).max(axis=at + 1)
     return x
 
 
-def _chosen(window: Window, x: Array, ties: str) -> tuple[Array, list[Array]]:
+def _choose_taps(window: Window, x: Array, ties: str) -> tuple[Array, list[Array]]:
     """The largest cell of each window, and for each axis the taps that take part in derivatives."""
     masks: list[Any] = []
     lowest = _lowest(x.dtype)
-    for axis, at in _stages(window, x):
-        cells = _along(axis, x, at, lowest)
+    for axis, at in _axes_from_last(window, x):
+        cells = _split_axis(axis, x, at, lowest)
         top = cells.max(axis=at + 1, keepdims=True)
-        mask = _across(_taps(axis) >= 0, cells.ndim, at) & ((cells == top) | (cells != cells))
+        mask = _align_mask(_taps(axis) >= 0, cells.ndim, at) & ((cells == top) | (cells != cells))
         if ties == "first":
             first = mask.argmax(axis=at + 1, keepdims=True)
-            mask = mask & (first == _across(np.arange(cells.shape[at + 1])[None], cells.ndim, at))
+            mask = mask & (first == _align_mask(np.arange(cells.shape[at + 1])[None], cells.ndim, at))
         x = jnp.where(mask, cells, lowest).max(axis=at + 1)  # of equal zeros, the winner
         masks.append(mask)
     return x, masks
 
 
-def _pushed(window: Window, masks: list[Array], dx: Array) -> Array:
+def _push_through(window: Window, masks: list[Array], dx: Array) -> Array:
     """The sum over the cells that the masks let through; linear in ``dx``."""
-    for (axis, at), mask in zip(_stages(window, dx), masks, strict=True):
-        dx = jnp.where(mask, _along(axis, dx, at, 0), 0).sum(axis=at + 1, dtype=dx.dtype)
+    for (axis, at), mask in zip(_axes_from_last(window, dx), masks, strict=True):
+        dx = jnp.where(mask, _split_axis(axis, dx, at, 0), 0).sum(axis=at + 1, dtype=dx.dtype)
     return dx
 
 
@@ -294,40 +290,28 @@ def _max_pool(attrs: MaxPool, x: Array) -> Any:
     window = attrs.window(x)
     filled = has_cells(window)
     if not attrs.return_indices:
-        return jnp.where(filled, _largest(window, x), 0)
-    values, masks = _chosen(window, x, "first")
+        return jnp.where(filled, _window_maximum(window, x), 0)
+    values, masks = _choose_taps(window, x, "first")
     places = jnp.arange(prod(window.sizes)).reshape(window.sizes)
-    winners = _pushed(window, masks, jnp.broadcast_to(places, x.shape))
+    winners = _push_through(window, masks, jnp.broadcast_to(places, x.shape))
     return jnp.where(filled, values, 0), jnp.where(filled, winners, -1)
 
 
 def _push(attrs: MaxPool, x: Array) -> Callable[[Array], Array]:
     """The tangent of the maximum, as a linear function."""
     window = attrs.window(x)
-    _, masks = _chosen(window, x, attrs.ties)
+    _, masks = _choose_taps(window, x, attrs.ties)
     if attrs.ties != "split":
-        return lambda dx: _pushed(window, masks, dx)
-    counts = jnp.maximum(_pushed(window, masks, jnp.ones_like(x)), 1)
-    return lambda dx: _pushed(window, masks, dx) / counts
-
-
-def _max_pool_push(attrs: MaxPool, x: Array, dx: Array) -> Array:
-    return _push(attrs, x)(dx)
-
-
-def _max_pool_pull(attrs: MaxPool, x: Array, g: Array) -> Array:
-    return _transpose(_push(attrs, x), x.shape, g)
+        return lambda dx: _push_through(window, masks, dx)
+    counts = jnp.maximum(_push_through(window, masks, jnp.ones_like(x)), 1)
+    return lambda dx: _push_through(window, masks, dx) / counts
 
 
 def _mean(attrs: AvgPool, window: Window, x: Array) -> Array:
     total = x
-    for axis, at in _stages(window, x):
-        total = _along(axis, total, at, 0).sum(axis=at + 1)
+    for axis, at in _axes_from_last(window, x):
+        total = _split_axis(axis, total, at, 0).sum(axis=at + 1)
     return total / divisors(attrs, window, x.dtype)
-
-
-def _avg_pool(attrs: AvgPool, x: Array) -> Array:
-    return _mean(attrs, attrs.window(x), x)
 
 
 def _avg_pool_spread(attrs: AvgSpread, g: Array) -> Array:
@@ -370,10 +354,6 @@ def _pad_samples(attrs: Convolution, x: Array) -> Array:
     """``x`` from where the first window begins to where the last one ends."""
     ends = [(0, 0, 0), (0, 0, 0), *((lo, hi, 0) for lo, hi in extents(attrs)), *((0, 0, 0) for _ in unit_axis(attrs))]
     return lax.pad(x, jnp.zeros((), x.dtype), ends) if any(map(any, ends)) else x
-
-
-def _conv(attrs: Convolution, x: Array, w: Array, *bias: Array) -> Array:
-    return add_bias(attrs, _convolve(attrs, x, w), bias)
 
 
 def _conv_transpose(attrs: Convolution, g: Array, w: Array, *bias: Array) -> Array:
@@ -433,17 +413,17 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     **lowerings(JAX, **POOLING),
     "convert": _convert,
     "pad": _pad,
-    "gather_rows": _gather_rows,
+    "gather_rows": lambda attrs, x, indices: _gather_rows(x, indices, attrs.axis),
     "scatter_add_rows": _scatter_add_rows,
     "scatter_rows": _scatter_rows,
     "place": _place,
     "max_pool": _max_pool,
-    "max_pool_push": _max_pool_push,
-    "max_pool_pull": _max_pool_pull,
-    "avg_pool": _avg_pool,
+    "max_pool_push": lambda attrs, x, dx: _push(attrs, x)(dx),
+    "max_pool_pull": lambda attrs, x, g: _transpose(_push(attrs, x), x.shape, g),
+    "avg_pool": lambda attrs, x: _mean(attrs, attrs.window(x), x),
     "avg_pool_spread": _avg_pool_spread,
     "max_unpool": _max_unpool,
-    "conv": _conv,
+    "conv": lambda attrs, x, w, *bias: add_bias(attrs, _convolve(attrs, x, w), bias),
     "conv_transpose": _conv_transpose,
     "conv_compare": _conv_compare,
     "unfold": _unfold,

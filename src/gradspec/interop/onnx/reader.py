@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from itertools import chain
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -261,7 +262,7 @@ class Reader:
     def _read_inputs(self, free: Mapping[str, Declared], shapes: Mapping[str, Any], sizes: ChooseSizes) -> None:
         """These inputs become variables."""
         for name, shape in bound_shapes(free, {**open_shapes(free, sizes(free)), **shapes}).items():
-            self._top.values[name] = self._builder.input(_type(name, free[name], shape), name)
+            self._top.values[name] = self._builder.input(TensorType(dtype_stated(name, free[name]), shape), name)
         for name, stated in self._inputs.items():
             self._require_input(name, stated)
 
@@ -446,10 +447,6 @@ def _type_text(value: Value) -> str:
     return f"{_kind(value)} {list(value.shape)}"
 
 
-def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
-    return TensorType(dtype_stated(name, stated), shape)
-
-
 def dtype_stated(name: str, stated: Declared) -> DType:
     if stated.kind is None:
         raise FormatError(f"the input {brief(name)} has no type")
@@ -592,7 +589,10 @@ FREE_BYTES, TIMES_READ = 2**24, 16
 
 
 class ReadingBudget:
-    """The nodes and bytes that may still be read; whatever is read again is charged again."""
+    """The nodes and bytes that may still be read; whatever is read again is charged again.
+
+    Functions and branches would let a small file ask for endless work.
+    """
 
     def __init__(self, model_bytes: int) -> None:
         self._model_bytes = model_bytes
@@ -674,22 +674,17 @@ class BranchNames(NamedTuple):
 
 def _sorted(before: Sequence[set[int]], place: Callable[[int], str]) -> list[int]:
     """Of those that wait for nothing more, the first comes first."""
-    waiting = [len(givers) for givers in before]
-    after: list[list[int]] = [[] for _ in before]
-    for number, givers in enumerate(before):
-        for giver in givers:
-            after[giver].append(number)
-    ready = [number for number, count in enumerate(waiting) if count == 0]
-    heapify(ready)
-    order = []
+    sorter = TopologicalSorter(dict(enumerate(before)))
+    with suppress(CycleError):  # what comes before a circle is sorted all the same
+        sorter.prepare()
+    ready, order = sorted(sorter.get_ready()), []
     while ready:
         number = heappop(ready)
         order.append(number)
-        for later in after[number]:
-            waiting[later] -= 1
-            if waiting[later] == 0:
-                heappush(ready, later)
+        sorter.done(number)
+        for later in sorter.get_ready():
+            heappush(ready, later)
     if len(order) < len(before):
-        stuck = next(number for number, count in enumerate(waiting) if count)
+        stuck = min({*range(len(before))}.difference(order))
         raise FormatError(f"{place(stuck)} uses what depends on its own result: the nodes go round in a circle")
     return order

@@ -29,14 +29,14 @@ from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
 
-def captured(model: Any, args: Any, kwargs: Any, training: bool = False) -> ExportedProgram:
+def capture_program(model: Any, args: Any, kwargs: Any, training: bool = False) -> ExportedProgram:
     """The program of a model for arguments like these, which are tensors, arrays or types in any nesting."""
     args, kwargs = pytree.tree_map(_tensor_like, (tuple(args), dict(kwargs)))
     if training:
         _require_training(model)
     if isinstance(model, ExportedProgram):
-        return _readable(_static(model, args, kwargs))
-    return _readable(_exported(as_model(model), args, kwargs, training))
+        return _undo_shared_writes(_with_static_shapes(model, args, kwargs))
+    return _undo_shared_writes(_export(as_model(model), args, kwargs, training))
 
 
 def as_model(model: Any) -> Any:
@@ -87,7 +87,7 @@ def _require_training(model: Any) -> None:
         raise ValueError("training=True, and every part of the model is in evaluation mode; call model.train() first")
 
 
-def _exported(
+def _export(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool = False
 ) -> ExportedProgram:
     with _without_statistics(module) if training else _evaluating(module):
@@ -135,7 +135,7 @@ def _set(part: nn.Module, values: Mapping[str, Any]) -> None:
         setattr(part, name, value)
 
 
-def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+def _with_static_shapes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     """The program itself if its shapes are numbers; else exported again for the sizes of the example arguments."""
     taken = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in taken]
@@ -144,7 +144,7 @@ def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, A
     given = [list(x.shape) for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     if any(isinstance(n, torch.SymInt) for shape in shapes.values() for n in shape):
         if given:
-            return _exported(program.module(), args, kwargs)
+            return _export(program.module(), args, kwargs)
         raise ShapeError(
             f"the program was exported with dynamic shapes ({said}), and a graph has static ones; give example "
             "arguments of the sizes wanted, gs.from_torch(program, x), or export without dynamic_shapes"
@@ -157,7 +157,7 @@ def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, A
     return program
 
 
-def _readable(program: ExportedProgram) -> ExportedProgram:
+def _undo_shared_writes(program: ExportedProgram) -> ExportedProgram:
     """Writes to shared memory undone, which costs more time than the export itself, so only where there are any."""
     parts = [part.graph for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
     if all(map(_writes_are_private, parts)):
@@ -257,7 +257,7 @@ def _overloads(name: str) -> list[Any]:
     return [getattr(packet, overload) for overload in packet.overloads()]
 
 
-def decomposed(node: fx.Node) -> Part:
+def decompose_node(node: fx.Node) -> Part:
     """A node as a program of other operators.
 
     Operators that PyTorch composes itself are composed here, too, so no table has to name them.
@@ -266,7 +266,7 @@ def decomposed(node: fx.Node) -> Part:
     if not isinstance(operator, torch._ops.OpOverload):
         raise UnsupportedError("")
     try:
-        part, sources = _traced(decompositions().get(operator, operator), node, nullcontext())
+        part, sources = _trace_part(decompositions().get(operator, operator), node, nullcontext())
     except RuntimeError as error:  # of PyTorch's, if the numbers of a tensor decide what happens
         raise UnsupportedError(f"PyTorch cannot make it of other operators: {error}") from error
     if any(inner.target is operator for inner in part.graph.nodes):
@@ -278,13 +278,14 @@ def cast_automatically(node: fx.Node, part: fx.GraphModule) -> Part:
     """A part of the model under an autocast, with the conversions that it comes to."""
     device, dtype, enabled, *_ = node.args
     casting = torch.autocast(str(device), dtype, enabled=bool(enabled))  # type: ignore[arg-type]
-    return _traced(lambda *args: part(*args[AUTOCAST_SETTINGS:]), node, casting)
+    return _trace_part(lambda *args: part(*args[AUTOCAST_SETTINGS:]), node, casting)
 
 
-def _traced(function: Function, node: fx.Node, context: AbstractContextManager[Any]) -> Part:
+def _trace_part(function: Function, node: fx.Node, context: AbstractContextManager[Any]) -> Part:
     """The operators that a function of a node's arguments runs, without writes to shared memory."""
     leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, fx.Node) and _is_tensor(leaf)]
+    values: list[Any] = [leaf.meta.get("val") if isinstance(leaf, fx.Node) else None for leaf in leaves]
+    places = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
     sources: list[fx.Node] = [leaves[i] for i in places]
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -295,7 +296,8 @@ def _traced(function: Function, node: fx.Node, context: AbstractContextManager[A
             return pytree.tree_leaves(function(*args, **kwargs))
 
     with mode, _without_onednn():  # tensors of their own, since one that is given twice would pass for one variable
-        fakes = [_like(source.meta["val"]) for source in sources]
+        given = [values[i] for i in places]
+        fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in given]
         part = _without_writes(run, fakes)
     for inner in part.graph.nodes:
         inner.meta.update({key: value for key, value in node.meta.items() if key in ("stack_trace", "nn_module_stack")})
@@ -327,11 +329,3 @@ def _without_onednn() -> Iterator[None]:
         yield
     finally:
         torch.backends.mkldnn.set_flags(enabled, None, None, None)  # type: ignore[no-untyped-call]
-
-
-def _is_tensor(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), Tensor)
-
-
-def _like(tensor: Tensor) -> Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)

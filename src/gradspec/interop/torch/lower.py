@@ -114,12 +114,12 @@ def _pad(attrs: Padding, x: Tensor) -> Tensor:
 # --- convolution ------------------------------------------------------------------------------------------------------
 
 
-def _resized_to(x: Tensor, ends: list[tuple[int, int]]) -> Tensor:
+def _pad_or_crop(x: Tensor, ends: list[tuple[int, int]]) -> Tensor:
     """Zeros laid around the last axes, or cells cut off where a number is negative."""
     return torch.constant_pad_nd(x, [n for pair in reversed(ends) for n in pair]) if any(map(any, ends)) else x
 
 
-def _samples(attrs: Convolution, x: Tensor) -> Tensor:
+def _require_samples(attrs: Convolution, x: Tensor) -> Tensor:
     if attrs.rank > MOST_AXES:
         raise UnsupportedError(
             f"a convolution over {attrs.rank} spatial axes cannot run on {x.device}: torch has kernels for {MOST_AXES} "
@@ -138,16 +138,16 @@ def _conv(attrs: Convolution, x: Tensor, w: Tensor, *bias: Tensor) -> Tensor:
     shape = (*x.shape[: x.ndim - attrs.rank - 1], w.shape[0], *attrs.outputs)
     if not x.numel() or not w.numel():
         return add_bias(attrs, x.new_zeros(shape), bias)
-    cells = _resized_to(_samples(attrs, x), extents(attrs) + [(0, 0)] * len(unit_axis(attrs)))
+    cells = _pad_or_crop(_require_samples(attrs, x), extents(attrs) + [(0, 0)] * len(unit_axis(attrs)))
     y: Tensor = torch.ops.aten.convolution(cells, w.reshape(*w.shape, *unit_axis(attrs)), None, *_settings(attrs))
     return add_bias(attrs, y.reshape(shape), bias)
 
 
-def _pulled(attrs: Convolution, g: Tensor, x: Tensor, w: Tensor, of_input: bool) -> Tensor:
+def _convolve_backward(attrs: Convolution, g: Tensor, x: Tensor, w: Tensor, of_input: bool) -> Tensor:
     """What torch sends back to ``x`` or to ``w``, of which it needs the other one, and of this one the shape."""
     wanted = [of_input, not of_input, False]
     found = torch.ops.aten.convolution_backward(
-        _samples(attrs, g), x, w.reshape(*w.shape, *unit_axis(attrs)), None, *_settings(attrs), wanted
+        _require_samples(attrs, g), x, w.reshape(*w.shape, *unit_axis(attrs)), None, *_settings(attrs), wanted
     )
     return found[0 if of_input else 1]  # type: ignore[no-any-return]
 
@@ -159,9 +159,9 @@ def _conv_transpose(attrs: Convolution, g: Tensor, w: Tensor, *bias: Tensor) -> 
         return add_bias(attrs, g.new_zeros(shape), bias)
     ends = extents(attrs)
     sizes = [n + lo + hi for n, (lo, hi) in zip(attrs.sizes, ends, strict=True)]
-    x = _pulled(attrs, g, g.new_empty(prod(lead), channels, *sizes, *unit_axis(attrs)), w, of_input=True)
+    x = _convolve_backward(attrs, g, g.new_empty(prod(lead), channels, *sizes, *unit_axis(attrs)), w, of_input=True)
     cells = x.reshape(prod(lead), channels, *sizes)
-    return add_bias(attrs, _resized_to(cells, [(-lo, -hi) for lo, hi in ends]).reshape(shape), bias)
+    return add_bias(attrs, _pad_or_crop(cells, [(-lo, -hi) for lo, hi in ends]).reshape(shape), bias)
 
 
 def _conv_compare(attrs: Convolution, x: Tensor, g: Tensor) -> Tensor:
@@ -169,8 +169,8 @@ def _conv_compare(attrs: Convolution, x: Tensor, g: Tensor) -> Tensor:
     shape = (g.shape[at], x.shape[at] // attrs.groups, *attrs.kernel)
     if not x.numel() or not g.numel():
         return x.new_zeros(shape)
-    cells = _resized_to(_samples(attrs, x), extents(attrs) + [(0, 0)] * len(unit_axis(attrs)))
-    return _pulled(attrs, g, cells, x.new_empty(shape), of_input=False).reshape(shape)
+    cells = _pad_or_crop(_require_samples(attrs, x), extents(attrs) + [(0, 0)] * len(unit_axis(attrs)))
+    return _convolve_backward(attrs, g, cells, x.new_empty(shape), of_input=False).reshape(shape)
 
 
 # --- windows as columns -----------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _taps(attrs: StatedWindows) -> list[tuple[Any, ...]]:
 def _unfold(attrs: StatedWindows, x: Tensor) -> Tensor:
     """``(*lead, C, *sizes)`` to ``(*lead, C·taps, windows)``."""
     *lead, channels = x.shape[: x.ndim - attrs.rank]
-    cells = _resized_to(x, extents(attrs))
+    cells = _pad_or_crop(x, extents(attrs))
     columns = torch.stack([cells[tap].reshape(*lead, channels, prod(attrs.outputs)) for tap in _taps(attrs)], -2)
     return columns.reshape(*lead, channels * prod(attrs.kernel), prod(attrs.outputs))
 
@@ -199,7 +199,7 @@ def _fold(attrs: StatedWindows, x: Tensor) -> Tensor:
     y = x.new_zeros(*lead, channels, *(n + lo + hi for n, (lo, hi) in zip(attrs.sizes, ends, strict=True)))
     for t, tap in enumerate(_taps(attrs)):
         y[tap] += columns.select(len(lead) + 1, t)
-    return _resized_to(y, [(-lo, -hi) for lo, hi in ends])
+    return _pad_or_crop(y, [(-lo, -hi) for lo, hi in ends])
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {

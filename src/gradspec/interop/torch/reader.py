@@ -27,9 +27,9 @@ from gradspec.interop.torch.aten import AtenEntry, entry_of
 from gradspec.interop.torch.aten.table import to_dtype
 from gradspec.interop.torch.capture import (
     as_model,
-    captured,
+    capture_program,
     cast_automatically,
-    decomposed,
+    decompose_node,
     gives_operand,
     is_autocast,
     is_gradient_switch,
@@ -48,7 +48,7 @@ def read(
     training: bool = False,
 ) -> Graph:
     """The graph of a module, an exported program or an ``fx.GraphModule``; see ``gs.from_torch``."""
-    program = captured(model, example_args, example_kwargs or {}, training)
+    program = capture_program(model, example_args, example_kwargs or {}, training)
     _require_no_effects(program)
     return _Reader(program).graph(params)
 
@@ -82,8 +82,8 @@ class _Reader:
 
     def graph(self, params: str | Sequence[str]) -> Graph:
         self._take_inputs()
-        held = tensors_held(self.program)
-        self._take_held(held, chosen_inputs(self.program, held, params))
+        held = held_tensors(self.program)
+        self._take_held(held, choose_inputs(self.program, held, params))
         results = self._run(self.program.graph)
         self.refusals.raise_any()
         return self.builder.build(self._outputs(results), allow_unused=True)
@@ -186,7 +186,7 @@ class _Reader:
     def _decomposed(self, node: fx.Node) -> Any:
         """An operator that the table lacks, as PyTorch makes it of others."""
         try:
-            part, sources = decomposed(node)
+            part, sources = decompose_node(node)
         except UnsupportedError:
             _require_no_chance(node)
             raise
@@ -285,7 +285,7 @@ class Held:
         return id(self.tensor)
 
 
-def tensors_held(program: ExportedProgram) -> list[Held]:
+def held_tensors(program: ExportedProgram) -> list[Held]:
     """Everything that the program takes besides the arguments of the model."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     values = {**program.constants, **program.state_dict}
@@ -296,7 +296,7 @@ def tensors_held(program: ExportedProgram) -> list[Held]:
     ]
 
 
-def chosen_inputs(program: ExportedProgram, held: Sequence[Held], params: str | Sequence[str]) -> list[Held]:
+def choose_inputs(program: ExportedProgram, held: Sequence[Held], params: str | Sequence[str]) -> list[Held]:
     """What becomes an input: nothing, all of the state dict that the program reads, or what is named."""
     by_name = {h.name: h for h in held if h.is_parameter}
     if params == "constants":
@@ -356,7 +356,11 @@ def read_family(
     dynamic: Any,
     training: bool = False,
 ) -> Family:
-    """The family of a model whose axes ``dynamic`` names; see ``gs.from_torch``."""
+    """The family of a model whose axes ``dynamic`` names; see ``gs.from_torch``.
+
+    A copy of the model as it is now is captured anew for each size and float dtype that is met. ``torch.export`` knows
+    symbolic sizes, too, but refuses models that compare a size with a number.
+    """
     if not isinstance(dynamic, Mapping) or not all(isinstance(axes, Mapping) for axes in dynamic.values()):
         raise TypeError(f"dynamic={dynamic!r} does not name sizes; say which, such as dynamic={{'x': {{0: 'batch'}}}}")
     examples = _Examples(example_args, example_kwargs, training)

@@ -56,10 +56,6 @@ def _unless(pattern: Rule, function: Rule) -> Rule:
     return rule
 
 
-def _div(a: Var, b: Var) -> Var:
-    return ops.div(a, b) if a.type.is_float else ops.trunc_divide(a, b)
-
-
 def _rem(a: Var, b: Var) -> Var:
     """The rest has the sign of the dividend. Of floats it is exact in no formula of a quotient that is rounded."""
     if a.type.is_float:
@@ -360,10 +356,6 @@ def _window_max(x: Var, **windows: Any) -> Var:
     return _reduce_windows(max_pool, [x], least, **windows)
 
 
-def _window_min(x: Var, **windows: Any) -> Var:
-    return compose.reversed_order(_window_max(compose.reversed_order(x), **windows))
-
-
 def _of_winners(op: Op) -> Rule:
     """What goes from winners to windows, or back; of equal cells the first wins."""
 
@@ -459,7 +451,7 @@ RULES: dict[str, Rule] = {
     "add_any": ops.add,
     "sub": _unless(_match_difference, ops.sub),
     "mul": _mul,
-    "div": _unless(_match_quotient, _div),
+    "div": _unless(_match_quotient, compose.divide),
     "rem": _rem,
     "neg": ops.neg,
     "abs": ops.abs,
@@ -528,7 +520,7 @@ RULES: dict[str, Rule] = {
     "top_k": _top_k,
     "reduce_window_sum": _window_sum,
     "reduce_window_max": _window_max,
-    "reduce_window_min": _window_min,
+    "reduce_window_min": lambda x, **windows: compose.reversed_order(_window_max(compose.reversed_order(x), **windows)),
     "select_and_gather_add": _of_winners(MAX_POOL_PUSH),
     "select_and_scatter_add": _of_winners(MAX_POOL_PULL),
     "dot_general": _dot_general,

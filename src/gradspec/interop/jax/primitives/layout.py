@@ -87,10 +87,6 @@ def _expand_dims(x: Var, *, dimensions: Sizes) -> Var:
     return reshape(x, [1 if a in dimensions else next(sizes) for a in range(x.ndim + len(dimensions))])
 
 
-def _unstack(x: Var, *, axis: int) -> Any:
-    return [_squeeze(part, dimensions=(axis,)) for part in compose.split(x, [1] * x.shape[axis], axis)]
-
-
 def _slice(x: Var, *, start_indices: Sizes, limit_indices: Sizes, strides: Sizes | None) -> Var:
     return getitem(x, tuple(starmap(slice, zip(start_indices, limit_indices, strides or (1,) * x.ndim, strict=True))))
 
@@ -163,7 +159,8 @@ def _locate_slices(
     for i, a in enumerate(moving, 1):
         rows = rows * x.shape[a] if i > 1 else rows
         if a in starts:
-            first = transpose(_clip(starts[a], x.shape[a] - sizes[a]), places)
+            start, most = starts[a], x.shape[a] - sizes[a]
+            first = transpose(clamp(start, 0, most) if isinstance(start, Var) else np.clip(start, 0, most), places)
             begin = reshape(first, (*first.shape, *(1,) * len(moving)))
             rows = begin if i == 1 else rows + begin
         if sizes[a] > 1:
@@ -172,10 +169,6 @@ def _locate_slices(
     inside = None if clipped else _test_inside([(start, x.shape[a] - sizes[a]) for a, start in starts.items()])
     labels = [*places, *(len(places) + a for a in moving + rest)]
     return _Slices([*shared, *moving, *rest], len(shared), labels, whole, inside)
-
-
-def _clip(start: Index, most: int) -> Var:
-    return clamp(start, 0, most) if isinstance(start, Var) else np.clip(start, 0, most)
 
 
 def _test_inside(starts: Sequence[tuple[Index, int]]) -> Index:
@@ -292,7 +285,9 @@ RULES: dict[str, Rule] = {
     "expand_dims": _expand_dims,
     "concatenate": lambda *xs, dimension: concat(xs, dimension),
     "stack": lambda *xs, axis: concat([_expand_dims(x, dimensions=(axis,)) for x in xs], axis),
-    "unstack": _unstack,
+    "unstack": lambda x, *, axis: [
+        _squeeze(part, dimensions=(axis,)) for part in compose.split(x, [1] * x.shape[axis], axis)
+    ],
     "split": lambda x, *, sizes, axis: compose.split(x, [int(n) for n in sizes], axis),
     "tile": lambda x, *, reps: compose.tile(x, reps),
     "slice": _slice,

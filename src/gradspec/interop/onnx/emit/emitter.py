@@ -1,15 +1,13 @@
 """The model that is being written: names, constants, and nodes of few kinds; and the emitters by operator name.
 
-An operator without an emitter, or one that its emitter declines, is written as what it decomposes into."""
+An operator without an emitter, or one that its emitter declines, is written as what it decomposes into.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from math import prod
-from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 import ml_dtypes
@@ -18,7 +16,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-import gradspec.interop.onnx.emit as families
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Node
 from gradspec.ops.core import decomposed
@@ -295,7 +292,8 @@ Written = TypeVar("Written", bound=Emit)
 
 SMALL_FLOATS = {np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
 
-_EMITTERS: dict[str, Emit] = {}
+EMITTERS: dict[str, Emit] = {}
+"""By the name of the operator; importing the package fills it."""
 
 
 def emits(name: str, *, moves: bool = False) -> Callable[[Written], Written]:
@@ -306,7 +304,7 @@ def emits(name: str, *, moves: bool = False) -> Callable[[Written], Written]:
     """
 
     def register(emit: Written) -> Written:
-        _EMITTERS[name] = emit if moves else _widen(emit)
+        EMITTERS[name] = emit if moves else _widen(emit)
         return emit
 
     return register
@@ -325,19 +323,11 @@ def _widen(emit: Emit) -> Emit:
     return wide
 
 
-@cache
-def emitters() -> dict[str, Emit]:
-    """Every emitter, by the name of its operator."""
-    for module in iter_modules(families.__path__, f"{families.__name__}."):
-        import_module(module.name)
-    return _EMITTERS
-
-
 def emit(e: Emitter, node: Node, operands: Sequence[OnnxValue]) -> tuple[OnnxValue, ...]:
     """The outputs of a node, each with the shape and dtype of its variable."""
     if all(v.type.size == 0 for v in node.outputs):
         return tuple(e.full(v.shape, 0, v.dtype.numpy) for v in node.outputs)
-    write = emitters().get(node.op.name)
+    write = EMITTERS.get(node.op.name)
     results = None if write is None else write(e, node.attrs, *operands)
     if results is None:
         results = _emit_parts(e, node, operands)

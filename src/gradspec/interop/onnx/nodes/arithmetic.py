@@ -37,10 +37,6 @@ MOST_EXPONENTS = 16
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-def _div(a: Var, b: Var) -> Var:
-    return ops.div(a, b) if a.type.is_float else ops.trunc_divide(a, b)
-
-
 def _mod(node: OnnxNode) -> Var:
     """What is left of integers: with the sign of the dividend, or of the divisor unless ``fmod`` says otherwise."""
     a, b = node.variable(0), node.variable(1)
@@ -146,7 +142,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], *tuple[str, ...]]] = {
     "Ceil": (compose.ceil,),
     "Celu": (_celu, "alpha"),
     "Cos": (ops.cos,),
-    "Div": (_div,),
+    "Div": (compose.divide,),
     "Elu": (compose.elu, "alpha"),
     "Equal": (equal,),
     "Erf": (ops.erf,),
@@ -195,11 +191,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], *tuple[str, ...]]] = {
 
 # --- reductions over axes ---------------------------------------------------------------------------------------------
 
-
 Axes = tuple[int, ...]
-Reduction = Callable[[Any, Axes, bool], Any]
-
-# --- reductions -------------------------------------------------------------------------------------------------------
+Reduction = Callable[[Var, Axes, bool], Var]
 
 
 def _axes(node: OnnxNode, rank: int) -> Axes | None:
@@ -373,11 +366,8 @@ def _lp_normalization(node: OnnxNode) -> Var:
 def _gemm(node: OnnxNode) -> Var:
     """``alpha · A·B + beta · C``. A C with one number per column joins the product, so that they are rounded once."""
     a, b, c = node.variable(0), node.variable(1), node.optional(2)
-    product, alpha, beta = (
-        Product(node.flag("transA"), node.flag("transB")),
-        node.attribute("alpha"),
-        node.attribute("beta"),
-    )
+    product = Product(node.flag("transA"), node.flag("transB"))
+    alpha, beta = node.attribute("alpha"), node.attribute("beta")
     columns = b.shape[-2 if product.transpose_b else -1] if b.ndim == 2 else 0
     if c is not None and alpha == 1 and c.shape in ((columns,), (1, columns)):
         return apply(MATMUL, product, a, b, compose.times(reshape(c, (columns,)), beta))

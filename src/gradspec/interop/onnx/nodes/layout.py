@@ -88,10 +88,6 @@ def _if(node: OnnxNode) -> Any:
     return node.scope.branch(node.attribute("then_branch" if node.known_number(0) else "else_branch"))
 
 
-def _cast(node: OnnxNode) -> Value:
-    return _to_kind(node, kind_of(node.attribute("to")))
-
-
 def _cast_like(node: OnnxNode) -> Value:
     like = node.value(1)
     return _to_kind(node, like.dtype.numpy if isinstance(like, Var) else like.dtype)
@@ -379,13 +375,7 @@ def _topk(node: OnnxNode) -> Any:
     return topk(x, k, node.axis(x.ndim), largest=node.version < 11 or node.flag("largest"))
 
 
-_SAMPLES = {
-    "bilinear": "bilinear",
-    "linear": "bilinear",
-    "nearest": "nearest",
-    "bicubic": "bicubic",
-    "cubic": "bicubic",
-}
+_SAMPLES = {"linear": "bilinear", "cubic": "bicubic", **{mode: mode for mode in ("bilinear", "nearest", "bicubic")}}
 
 
 def _grid_sample(node: OnnxNode) -> Var:
@@ -398,7 +388,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(ARITHMETIC, _refuse_variables),
     "ArgMax": _argmax,
     "ArgMin": _argmax,
-    "Cast": _cast,
+    "Cast": lambda node: _to_kind(node, kind_of(node.attribute("to"))),
     "CastLike": _cast_like,
     "CenterCropPad": _center_crop_pad,
     "Concat": _concat,
