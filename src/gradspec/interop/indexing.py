@@ -114,7 +114,7 @@ def _beside(x: Var, indices: Var | Array, rows: Var, axis: int, neutral: Array) 
 # --- places of the largest, and cells at places -----------------------------------------------------------------------
 
 
-def with_places(x: Var, axis: int, keepdims: bool) -> tuple[Any, Any]:
+def with_places(x: Var, axis: int, keepdims: bool) -> tuple[Var, Var]:
     """The largest numbers of an axis and the first places that have them: a max pooling of all of it."""
     pooled = max_pool(moved(x, axis, -1), (x.shape[axis],), return_indices=True)
     shape = [1 if a == axis else n for a, n in enumerate(x.shape) if keepdims or a != axis]
@@ -122,7 +122,7 @@ def with_places(x: Var, axis: int, keepdims: bool) -> tuple[Any, Any]:
     return values, places
 
 
-def argmax(x: Any, axis: int, keepdims: bool, *, last: bool = False) -> Any:
+def argmax(x: Var, axis: int, keepdims: bool, *, last: bool = False) -> Var:
     """Where the largest number of an axis is: the first place of those that have it, or the last."""
     if not last:
         return with_places(x, axis, keepdims)[1]
@@ -130,7 +130,7 @@ def argmax(x: Any, axis: int, keepdims: bool, *, last: bool = False) -> Any:
     return x.shape[axis] - 1 - with_places(backwards, axis, keepdims)[1]
 
 
-def argmin(x: Any, axis: int, keepdims: bool, *, last: bool = False) -> Any:
+def argmin(x: Var, axis: int, keepdims: bool, *, last: bool = False) -> Var:
     return argmax(reversed_order(x), axis, keepdims, last=last)
 
 

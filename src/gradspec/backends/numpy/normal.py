@@ -34,12 +34,12 @@ _TAIL = (
 """``(1/√π − y·exp(y²)·erfc(y))·y²`` in ``1/y²``, for ``y ≥ 4``."""
 
 
-def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Float64) -> Any:
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Float64) -> Float64:
     numerator, denominator = (np.polyval(coefficients, x) for coefficients in polynomials)
     return numerator / denominator
 
 
-def _bell(x: Float64) -> Any:
+def _bell(x: Float64) -> Float64:
     """``exp(−x²/2)`` for ``x ≥ 0``: the square of ``x`` cut to a sixteenth is exact, and what it leaves is small."""
     cut = np.trunc(16 * x) / 16
     return np.exp(-cut * cut / 2) * np.exp(-(x - cut) * (x + cut) / 2)
@@ -49,21 +49,21 @@ _BEYOND = 40.0
 """From here on the lower tail is less than the smallest double."""
 
 
-def _scaled_erfc(y: Float64) -> Any:
+def _scaled_erfc(y: Float64) -> Float64:
     """``exp(y²)·erfc(y)``, for ``y ≥ 0.46875``."""
     far = np.maximum(y, 4.0)
     tail = (1 / np.sqrt(np.pi) - _ratio(_TAIL, far**-2.0) / far**2) / far
     return np.where(y <= 4, _ratio(_MIDDLE, np.minimum(y, 4.0)), tail)
 
 
-def erf(x: Array) -> Any:
+def erf(x: Array) -> Array:
     y = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
     outside = 1 - np.exp(-y * y) * _scaled_erfc(y)
     inside = y * _ratio(_CENTRE, np.minimum(y, 0.46875) ** 2)
     return np.copysign(np.where(y <= 0.46875, inside, outside), x).astype(x.dtype)
 
 
-def normal_cdf(x: Array) -> Any:
+def normal_cdf(x: Array) -> Array:
     size = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
     y = size * np.sqrt(0.5)
     tail = _bell(size) * _scaled_erfc(y) / 2
@@ -72,6 +72,7 @@ def normal_cdf(x: Array) -> Any:
     return np.where(y <= 0.46875, centre, outside).astype(x.dtype)
 
 
-def normal_density(x: Array) -> Any:
+def normal_density(x: Array) -> Array:
     size = np.minimum(np.abs(x), _BEYOND, dtype=np.float64)
-    return (_bell(size) / np.sqrt(2 * np.pi)).astype(x.dtype)
+    density: Array = (_bell(size) / np.sqrt(2 * np.pi)).astype(x.dtype)
+    return density

@@ -243,7 +243,7 @@ def _dynamic_slice(x: Var, *starts: Var, slice_sizes: Sizes) -> Var:
     return _arrange(_read(x, slices), slices.labels, range(x.ndim)) if moving else x
 
 
-def _write(x: Var, updates: Var, slices: _Slices, labels: Sequence[int], reduction: str) -> Any:
+def _write(x: Var, updates: Var, slices: _Slices, labels: Sequence[int], reduction: str) -> Var:
     """Slices that are not inside are left out: they go to a row of their own, behind the others."""
     rows, cells, axis = slices.view_rows(x), _arrange(updates, labels, slices.labels), slices.shared
     if slices.inside is None:
@@ -272,7 +272,7 @@ def _scatter(reduction: str) -> Rule:
     return rule
 
 
-def _dynamic_update_slice(x: Var, update: Var, *starts: Var) -> Any:
+def _dynamic_update_slice(x: Var, update: Var, *starts: Var) -> Var:
     places = dict(enumerate(map(_as_i64, starts)))
     return _write(x, update, _locate_slices(x, places, update.shape), range(x.ndim), "none")
 

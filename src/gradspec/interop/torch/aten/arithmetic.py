@@ -49,10 +49,11 @@ MOST_DECIMALS = 4
 # --- constants --------------------------------------------------------------------------------------------------------
 
 
-def _full(x: Var, size: Sequence[int], value: float, dtype: torch.dtype | None = None, **_: Any) -> Any:
+def _full(x: Var, size: Sequence[int], value: float, dtype: torch.dtype | None = None, **_: object) -> Var:
     """One number in every cell, in the builder of ``x``; the options that say where PyTorch puts it do not matter."""
     kind = x.dtype if dtype is None else gradspec_dtype(dtype)
-    return x.owner.share(np.broadcast_to(number_as(value, kind.numpy), tuple(size)), "c")
+    full: Var = x.owner.share(np.broadcast_to(number_as(value, kind.numpy), tuple(size)), "c")
+    return full
 
 
 @reads("fill")
@@ -203,7 +204,7 @@ def _power(x: Var, exponent: float) -> Var:
 
 
 @reads("pow.Tensor_Tensor")
-def _variable_power(x: Var, exponent: Var) -> Any:
+def _variable_power(x: Var, exponent: Var) -> Var:
     constant = exponent.owner.value(exponent)
     if constant is not None and constant.size == 1 and constant.ndim <= x.ndim:
         return _power(x, constant.item())
@@ -265,7 +266,7 @@ def _softplus(x: Var, beta: float = 1, threshold: float = 20) -> Var:
 
 
 @reads("prelu", "_prelu_kernel")
-def _prelu(x: Var, weight: Var) -> Any:
+def _prelu(x: Var, weight: Var) -> Var:
     """A vector of slopes has one for each channel."""
     has_channels = weight.ndim == 1 and weight.shape[0] > 1 and x.ndim > 1
     return compose.prelu(x, reshape(weight, (-1, *(1,) * (x.ndim - 2))) if has_channels else weight)
@@ -279,17 +280,17 @@ def _glu(x: Var, dim: int = -1) -> Var:
 
 
 @reads("threshold")
-def _threshold(x: Var, threshold: float, value: float) -> Any:
+def _threshold(x: Var, threshold: float, value: float) -> Var:
     if threshold == value == 0:
         return ops.relu(x)
     return _where(compose.less_equal(*_ordered(x, threshold)), value, x)
 
 
-def _of_floats(function: Callable[[Any], Any]) -> Callable[[Var], Any]:
+def _of_floats(function: Callable[[Var], Var]) -> Callable[[Var], Var]:
     return lambda x: function(floating(x))
 
 
-def _rounding(function: Callable[[Any], Any]) -> Callable[[Var], Any]:
+def _rounding(function: Callable[[Var], Var]) -> Callable[[Var], Var]:
     """Integers are what they round to."""
     return lambda x: function(x) if x.type.is_float else x
 
@@ -350,12 +351,12 @@ def _dropout(x: Var, p: float, train: bool) -> Var:
 
 
 @reads("native_dropout")
-def _native_dropout(x: Var, p: float, train: bool | None) -> Any:
+def _native_dropout(x: Var, p: float, train: bool | None) -> tuple[Var]:
     return (_dropout(x, p, bool(train) or train is None),)
 
 
 @reads("rrelu")
-def _rrelu(x: Var, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Any:
+def _rrelu(x: Var, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: object = None) -> Var:
     """Below 0 a slope that is drawn in training, and otherwise the middle one."""
     if training:
         raise UnsupportedError("rrelu in training mode draws random numbers; call eval() on it, or on the model")
@@ -377,7 +378,7 @@ def _terms(x: Var, dtype: torch.dtype | None) -> Var:
     return to_dtype(x, dtype) if dtype or x.type.is_float else to_dtype(x, i64)
 
 
-def _along(function: Callable[[Any, int], Any], x: Var, dim: int) -> Var:
+def _along(function: Callable[[Var, int], Var], x: Var, dim: int) -> Var:
     return function(x, positive_axis(dim, x.ndim)) if x.ndim else x
 
 
@@ -386,7 +387,7 @@ def _mean(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype
     return mean(to_dtype(x, dtype), axes_of(dim, x.ndim), keepdim)
 
 
-def _centre(x: Var, dim: Dims, correction: float | None) -> tuple[Any, tuple[int, ...], float]:
+def _centre(x: Var, dim: Dims, correction: float | None) -> tuple[Var, tuple[int, ...], float]:
     """The differences from the mean, the axes it is over, and by how many the squares are divided."""
     axes = axes_of(dim, x.ndim)
     count = prod(x.shape[a] for a in axes)
@@ -408,7 +409,9 @@ def _deviation(x: Var, dim: Dims, correction: float | None, keepdim: bool) -> Va
 
 
 @reads("var_mean.correction")
-def _variance_and_mean(x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+def _variance_and_mean(
+    x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Var, Var]:
     return _variance(x, dim, correction, keepdim), _mean(x, dim, keepdim)
 
 
@@ -424,7 +427,7 @@ def _norm(x: Var, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dt
     return compose.norm(x, float(ord), axes, keepdim)
 
 
-def _softmax(function: Callable[[Any, int], Any], x: Var, dim: int, dtype: torch.dtype | None) -> Any:
+def _softmax(function: Callable[[Var, int], Var], x: Var, dim: int, dtype: torch.dtype | None) -> Var:
     return function(floating(to_dtype(x, dtype)), positive_axis(dim, x.ndim))
 
 
@@ -467,20 +470,20 @@ def _amin(x: Var, dim: Dims = (), keepdim: bool = False) -> Var:
 
 
 @reads("max.dim")
-def _max_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> Any:
+def _max_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> tuple[Var, ...]:
     if 1 not in wanted:
         return (compose.largest(x, axes_of(dim, x.ndim), keepdim),)
     return with_places(x, positive_axis(dim, x.ndim), keepdim)
 
 
 @reads("min.dim")
-def _min_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> Any:
+def _min_of_axis(x: Var, dim: int, keepdim: bool = False, *, wanted: Collection[int]) -> tuple[Var, ...]:
     values, *places = _max_of_axis(compose.reversed_order(x), dim, keepdim, wanted=wanted)
     return (compose.reversed_order(values), *places)
 
 
 @reads("argmax")
-def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Any:
+def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Var:
     if dim is None or x.ndim == 0:
         place = with_places(reshape(x, (-1,)), 0, False)[1]
         return reshape(place, (1,) * x.ndim if keepdim else ())
@@ -581,7 +584,7 @@ def _repeat_heads(x: Var, heads: int) -> Var:
 def _batch_norm(
     x: Var, weight: Maybe, bias: Maybe, running_mean: Maybe, running_var: Maybe,
     training: bool, momentum: float, eps: float, cudnn_enabled: bool,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     if running_mean is None or running_var is None:
         return _normalize_batch(x, weight, bias, eps)
     if training:
@@ -607,7 +610,7 @@ def _refuse_training(*_: object, **__: object) -> Var:
 def _instance_norm(
     x: Var, weight: Maybe, bias: Maybe, running_mean: Maybe, running_var: Maybe,
     use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     if not use_input_stats:
         assert running_mean is not None
         assert running_var is not None
@@ -657,7 +660,7 @@ REDUCTIONS = ("none", "mean", "sum")
 def _cross_entropy(
     x: Var, target: Var, weight: Maybe = None, reduction: int = 1,
     ignore_index: int = -100, label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     """Smoothed labels are ``1 − smoothing`` of the class and an equal share of all classes; targets may be shares."""
     axis = class_axis(x.shape)
     logs, share = log_softmax(x, axis), label_smoothing / x.shape[axis]
@@ -704,9 +707,9 @@ def _weigh(x: Var, weight: Maybe) -> Var:
     return x if weight is None else x * _spread(weight, x)
 
 
-def _spread(weight: Var, x: Var) -> Any:
+def _spread(weight: Var, x: Var) -> Var:
     """One number per class, along the axis of classes."""
-    return compose.by_channel(weight, x.ndim - class_axis(x.shape) - 1)
+    return reshape(weight, (*weight.shape, *(1,) * (x.ndim - class_axis(x.shape) - 1)))
 
 
 def _reduce_losses(losses: Var, reduction: int) -> Var:

@@ -164,12 +164,12 @@ def _unbind(x: Var, dim: int = 0) -> Any:
 
 
 @reads("slice", "slice_copy")
-def _slice(x: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+def _slice(x: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Var:
     return getitem(x, _key(x, dim, slice(start, end, step)))
 
 
 @reads("narrow")
-def _narrow(x: Var, dim: int, start: int, length: int) -> Any:
+def _narrow(x: Var, dim: int, start: int, length: int) -> Var:
     begin = start % x.shape[positive_axis(dim, x.ndim)] if start < 0 else start
     return _slice(x, dim, begin, begin + length)
 
@@ -188,7 +188,7 @@ def _slice_scatter(
 
 
 @reads("select_scatter")
-def _select_scatter(x: Var, src: Var, dim: int, index: int) -> Any:
+def _select_scatter(x: Var, src: Var, dim: int, index: int) -> Var:
     axis = positive_axis(dim, x.ndim)
     place = index % x.shape[axis]
     return _slice_scatter(x, _unsqueeze(src, axis), axis, place, place + 1)
@@ -346,7 +346,7 @@ def _index_copy(x: Var, dim: int, index: Var, source: Var) -> Var:
 
 
 @reads("index_fill.int_Scalar")
-def _index_fill(x: Var, dim: int, index: Var, value: float) -> Any:
+def _index_fill(x: Var, dim: int, index: Var, value: float) -> Var:
     axis = positive_axis(dim, x.ndim)
     return _index_copy(x, dim, index, _filled(x, (*x.shape[:axis], index.type.size, *x.shape[axis + 1 :]), value))
 

@@ -48,7 +48,7 @@ def _conv_transpose(
 def _convolution(
     x: Var, weight: Var, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
     output_padding: Ints, groups: int,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     if transposed:
         return _conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation)
     return _conv(x, weight, bias, stride, padding, dilation, groups)
