@@ -15,7 +15,7 @@ from jax import lax
 from torch.nn import functional
 
 import gradspec as gs
-from gradspec.backends.numpy import conv as kernels
+from gradspec.backends.numpy import windows as kernels
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import check
 from gradspec.ops.conv import READ, Convolution

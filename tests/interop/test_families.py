@@ -11,8 +11,8 @@ from torch import nn
 from torch.func import grad, vmap
 
 import gradspec as gs
-from gradspec.interop.onnx import family as onnx_family
-from gradspec.interop.torch import family as torch_family
+from gradspec.interop.onnx import reader as onnx_reader
+from gradspec.interop.torch import reader as torch_reader
 from interop.networks import settled
 from interop.onnx_models import model, theirs, value
 
@@ -66,8 +66,8 @@ def imports():
         return lambda *args, **kwargs: (counted.append(1), read(*args, **kwargs))[1]
 
     with (
-        patch.object(torch_family, "read", counting(torch_family.read)),
-        patch.object(onnx_family, "read_message", counting(onnx_family.read_message)),
+        patch.object(torch_reader, "read", counting(torch_reader.read)),
+        patch.object(onnx_reader, "read_message", counting(onnx_reader.read_message)),
     ):
         yield counted
 

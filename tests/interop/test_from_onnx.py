@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import gradspec as gs
-from gradspec.interop.onnx import budget, files
+from gradspec.interop.onnx import files, reader
 from interop.onnx_models import model, one_node, theirs, value
 
 
@@ -608,7 +608,7 @@ def test_what_is_not_a_model_is_refused(folder, monkeypatch):
 
 
 def test_too_many_nodes_are_refused_at_once(monkeypatch):
-    monkeypatch.setattr(budget, "MAX_NODES", 1)
+    monkeypatch.setattr(reader, "MAX_NODES", 1)
     with pytest.raises(gs.FormatError, match="2 nodes"):
         gs.from_onnx(model([RELU, helper.make_node("Relu", ["y"], ["z"])], [X2], [value("z", [2])]))
 

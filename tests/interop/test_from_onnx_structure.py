@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from onnx.inliner import inline_local_functions
 
 import gradspec as gs
-from gradspec.interop.onnx import budget
+from gradspec.interop.onnx import reader
 from interop.onnx_models import model, one_node, theirs, value
 
 X = np.float32([-1, 2])
@@ -308,8 +308,8 @@ MULTIPLYING = {
 @pytest.mark.rows(len(MULTIPLYING))
 @pytest.mark.parametrize("multiplying", MULTIPLYING.values(), ids=MULTIPLYING)
 def test_what_is_read_again_is_limited_by_the_size_of_the_model(multiplying, monkeypatch):
-    monkeypatch.setattr(budget, "FREE_NODES", 1000)
-    monkeypatch.setattr(budget, "FREE_BYTES", 1000)
+    monkeypatch.setattr(reader, "FREE_NODES", 1000)
+    monkeypatch.setattr(reader, "FREE_BYTES", 1000)
     proto = multiplying()
     with pytest.raises(
         gs.FormatError, match=rf"has {proto.ByteSize()} bytes.* at most \d+ are read of a model of this"
@@ -325,14 +325,14 @@ def test_functions_do_not_multiply_without_end():
 
 def test_branches_that_are_not_taken_count_as_nodes(monkeypatch):
     assert len(gs.from_onnx(nested_branches(7)).nodes) == 1
-    monkeypatch.setattr(budget, "MAX_NODES", 200)
+    monkeypatch.setattr(reader, "MAX_NODES", 200)
     with pytest.raises(gs.FormatError, match="at most 200 are read"):
         gs.from_onnx(nested_branches(7))
 
 
 def test_models_that_read_nothing_again_are_within_the_limits(monkeypatch):
-    monkeypatch.setattr(budget, "FREE_NODES", 0)
-    monkeypatch.setattr(budget, "FREE_BYTES", 0)
+    monkeypatch.setattr(reader, "FREE_NODES", 0)
+    monkeypatch.setattr(reader, "FREE_BYTES", 0)
     nodes = [unary("Relu", "x", "r"), *(unary("Relu", "r", f"{i}") for i in range(200))]
     assert len(gs.from_onnx(model(nodes, [X2], [value("9", None)])).nodes) == 2
     chosen = helper.make_node("If", ["c"], ["y"], then_branch=branch(*nodes), else_branch=branch(*nodes))

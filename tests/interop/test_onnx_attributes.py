@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, defs, helper, numpy_helper
 
 import gradspec as gs
-from gradspec.interop.onnx.limits import EXCEPT, FINITE, FLAG, KIND, LIMITS, NOT_NEGATIVE, POSITIVE
+from gradspec.interop.onnx.node import EXCEPT, FINITE, FLAG, KIND, LIMITS, NOT_NEGATIVE, POSITIVE
 from gradspec.interop.onnx.nodes import HANDLERS
 
 ARRAYS = {

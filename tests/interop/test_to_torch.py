@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 import gradspec as gs
-from gradspec.interop.torch.call import call
+from gradspec.interop.torch.module import call
 from gradspec.interop.torch.operators import GRAPH
 from gradspec.interop.torch.structure import opened
 from gradspec.interop.torch.types import array_of, gradspec_type, tensor_of, torch_dtype

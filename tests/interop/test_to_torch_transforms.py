@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F  # noqa: N812
 
 import gradspec as gs
-from gradspec.interop.torch.call import call
+from gradspec.interop.torch.module import call
 from gradspec.interop.torch.operators import GRAPH
 from gradspec.interop.torch.structure import opened
 from patience import PATIENCE

@@ -69,7 +69,7 @@ def from_torch(
     """
     require("torch", "gs.from_torch")
     if dynamic is not None:
-        from gradspec.interop.torch.family import read_family
+        from gradspec.interop.torch.reader import read_family
 
         return read_family(
             module,
@@ -101,7 +101,7 @@ def to_torch(graph: Graph | Family, parameters: str | Sequence[str] = ()) -> tor
     """
     require("torch", "gs.to_torch")
     if isinstance(graph, Family):
-        from gradspec.interop.torch.family_module import write_family
+        from gradspec.interop.torch.module import write_family
 
         return write_family(graph, parameters)
     require_graph("to_torch", graph)
@@ -146,7 +146,7 @@ def from_onnx(
     """
     require("onnx", "gs.from_onnx")
     if dynamic is not None and dynamic is not False:
-        from gradspec.interop.onnx.family import read_family
+        from gradspec.interop.onnx.reader import read_family
 
         return read_family(model, shapes or {}, constants or {}, dynamic)
     from gradspec.interop.onnx.reader import read
@@ -213,6 +213,6 @@ def to_jax(graph: Graph) -> Callable[..., Any]:
     """
     require("jax", "gs.to_jax")
     require_graph("to_jax", graph)
-    from gradspec.interop.jax.function import write
+    from gradspec.interop.jax.program import write
 
     return write(graph)

@@ -43,14 +43,12 @@ class TorchTensors:
             ) from None
 
     def from_numpy(self, array: Array, like: Any) -> Any:
-        torch = sys.modules["torch"]
-        if 0 in array.strides and not array.flags.writeable:
-            array = _writable(array)
-        if any(stride < 0 for stride in array.strides) or not array.flags.writeable:
+        from gradspec.interop.torch.types import tensor_of
+
+        is_repeated = 0 in array.strides
+        if any(stride < 0 for stride in array.strides) or not (is_repeated or array.flags.writeable):
             array = array.copy()  # PyTorch has neither negative strides nor memory that is only read
-        if array.dtype == BFLOAT16:
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)
+        return tensor_of(array)
 
     def is_on_device(self, value: Any) -> bool:
         if value.device.type == "cpu" and "gradspec.interop.torch.device" not in sys.modules:
@@ -66,7 +64,7 @@ class TorchTensors:
         return gradspec_type(value)
 
     def run(self, graph: Any, arrays: Sequence[Any]) -> Any:
-        from gradspec.interop.torch.call import run_there
+        from gradspec.interop.torch.module import run_there
 
         return run_there(graph, arrays)
 
@@ -102,19 +100,6 @@ def _is_followed(torch: Any, tensor: Any) -> bool:
         return True
     forward = torch.autograd.forward_ad
     return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
-
-
-class _Memory:
-    """Memory that an array has, without its mark that it must not be written to."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-
-
-def _writable(array: Array) -> Array:
-    """A repeated array that NumPy has marked as read-only, for PyTorch, which has no such mark and would warn."""
-    return np.asarray(_Memory(array.view(np.int16) if array.dtype == BFLOAT16 else array)).view(array.dtype)
 
 
 class JaxArrays:

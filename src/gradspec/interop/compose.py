@@ -8,12 +8,12 @@ from itertools import accumulate, pairwise
 from math import inf, nan, prod
 from math import log as log_of
 from math import sqrt as sqrt_of
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import NoAttributes, Var, whole_power
+from gradspec.graph.ir import Array, NoAttributes, Operand, Var, whole_power
 from gradspec.graph.types import DType, bf16, boolean, dtype_of, f32, f64, u8
 from gradspec.ops import gather, layout
 from gradspec.ops.convert import convert
@@ -72,12 +72,12 @@ MOST_SLICES = 16
 # --- selections by sign -----------------------------------------------------------------------------------------------
 
 
-def _passed(x: Any, t: Any, below: float, at: float, above: float) -> Any:
+def _passed(x: Var, t: Var, below: float, at: float, above: float) -> Var:
     """``t`` where the level that the sign of ``x`` chooses is 1, and 0 where it is 0, whatever ``t`` is there."""
     return apply(GATE, NoAttributes(), apply(STEP, Levels(below, at, above), x), t)
 
 
-def prelu(x: Any, slope: Any) -> Any:
+def prelu(x: Var, slope: Var) -> Var:
     """``x`` above 0, ``slope · x`` at and below: the slope is broadcast, and has a derivative of its own.
 
     >>> prelu(np.float32([-2, 0, 3]), np.float32([0.5, 0.5, 0.5])).tolist()
@@ -87,7 +87,7 @@ def prelu(x: Any, slope: Any) -> Any:
     return _passed(x, x, 0.0, 0.0, 1.0) + slope * _passed(x, x, 1.0, 1.0, 0.0)
 
 
-def elu(x: Any, alpha: float = 1.0, *, gain: float = 1.0, steepness: float = 1.0) -> Any:
+def elu(x: Var, alpha: float = 1.0, *, gain: float = 1.0, steepness: float = 1.0) -> Var:
     """``gain · x`` above 0, ``gain · alpha · (exp(steepness · x) − 1)`` at and below.
 
     The exponential is taken of what is not positive, so that it cannot overflow where it is not used.
@@ -101,7 +101,7 @@ def elu(x: Any, alpha: float = 1.0, *, gain: float = 1.0, steepness: float = 1.0
     return y if gain == 1.0 else scale(y, gain)
 
 
-def exp_minus_one(x: Any) -> Any:
+def exp_minus_one(x: Var) -> Var:
     """``exp(x) − 1`` as ``tanh(x/2) · (exp(x) + 1)``, which is accurate near 0 too.
 
     >>> exp_minus_one(np.float32([1e-8])).tolist() == np.expm1(np.float32([1e-8])).tolist()
@@ -110,7 +110,7 @@ def exp_minus_one(x: Any) -> Any:
     return tanh(scale(x, 0.5)) * (exp(x) + 1.0)
 
 
-def log_one_plus(x: Any) -> Any:
+def log_one_plus(x: Var) -> Var:
     """``log(1 + x)``; near 0 with what the sum ``u`` has lost of ``x``, by the derivative ``1/u`` there.
 
     Of an exponential it is softplus, which neither overflows nor loses what is small.
@@ -127,7 +127,7 @@ def log_one_plus(x: Any) -> Any:
     return log(u) + where(less(abs(x), 0.5), lost, 0.0)
 
 
-def celu(x: Any, alpha: float = 1.0) -> Any:
+def celu(x: Var, alpha: float = 1.0) -> Var:
     """``elu`` with a derivative of 1 at 0 for every ``alpha``.
 
     >>> celu(np.float32([-1e9, 3]), 2.0).tolist()
@@ -139,26 +139,26 @@ def celu(x: Any, alpha: float = 1.0) -> Any:
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
-def logical_not(x: Any) -> Any:
+def logical_not(x: Operand) -> Var:
     return equal(x, False)
 
 
-def unequal(a: Any, b: Any) -> Any:
+def unequal(a: Operand, b: Operand) -> Var:
     return logical_not(equal(a, b))
 
 
-def greater_equal(a: Any, b: Any) -> Any:
+def greater_equal(a: Operand, b: Operand) -> Var:
     return maximum(greater(a, b), equal(a, b))
 
 
-def less_equal(a: Any, b: Any) -> Any:
+def less_equal(a: Operand, b: Operand) -> Var:
     return maximum(less(a, b), equal(a, b))
 
 
 # --- rounding to integers ---------------------------------------------------------------------------------------------
 
 
-def ceil(x: Any) -> Any:
+def ceil(x: Var) -> Var:
     """The least integer that is not below ``x``; its derivative is 0.
 
     >>> ceil(np.float32([-0.5, 1.25])).tolist()
@@ -167,7 +167,7 @@ def ceil(x: Any) -> Any:
     return neg(floor(neg(x)))
 
 
-def trunc(x: Any) -> Any:
+def trunc(x: Var) -> Var:
     """``x`` without its fraction; its derivative is 0.
 
     >>> trunc(np.float32([-1.5, 1.5, -0.5])).tolist()
@@ -177,21 +177,21 @@ def trunc(x: Any) -> Any:
     return where(less(x, 0), ceil(x), floor(x))
 
 
-def sign(x: Any) -> Any:
+def sign(x: Var) -> Var:
     """−1, 0 or 1, as ``x`` is below, at or above 0; 0 where it is not a number. Its derivative is 0.
 
     >>> sign(np.float32([-2, -0.0, 3, np.nan])).tolist(), sign(np.uint8([0, 7])).tolist()
     ([-1.0, 0.0, 1.0, 0.0], [0, 1])
     """
     (x,) = operands(x)
-    kind = x.dtype if isinstance(x, Var) else dtype_of(x)
+    kind = _dtype(x)
     return sub(convert(greater(x, 0), kind), convert(less(x, 0), kind))
 
 
 # --- smooth -----------------------------------------------------------------------------------------------------------
 
 
-def hardsigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Any:
+def hardsigmoid(x: Var, slope: float = 1 / 6, offset: float = 0.5) -> Var:
     """``slope · x + offset``, kept between 0 and 1.
 
     >>> hardsigmoid(np.float32([-9, 0, 9])).tolist()
@@ -200,7 +200,7 @@ def hardsigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Any:
     return clamp(scale(x, slope) + offset, 0.0, 1.0)
 
 
-def hardswish(x: Any) -> Any:
+def hardswish(x: Var) -> Var:
     """``x · hardsigmoid(x)``.
 
     >>> hardswish(np.float32([-9, 0, 9])).tolist()
@@ -209,7 +209,7 @@ def hardswish(x: Any) -> Any:
     return x * hardsigmoid(x)
 
 
-def mish(x: Any) -> Any:
+def mish(x: Var) -> Var:
     """``x · tanh(softplus(x))``.
 
     >>> mish(np.float32([0, 100])).tolist()
@@ -218,7 +218,7 @@ def mish(x: Any) -> Any:
     return x * tanh(softplus(x))
 
 
-def softsign(x: Any) -> Any:
+def softsign(x: Var) -> Var:
     """``x / (1 + |x|)``.
 
     >>> softsign(np.float32([-1, 3])).tolist()
@@ -227,31 +227,36 @@ def softsign(x: Any) -> Any:
     return x / (abs(x) + 1.0)
 
 
-def log_to_base(x: Any, base: int) -> Any:
+def log_to_base(x: Var, base: int) -> Var:
     """``log x / log base`` in double precision, so that in smaller formats powers of the base have whole logarithms.
 
     >>> log_to_base(np.float32([8, 2**29]), 2).tolist(), log_to_base(np.float32([1000]), 10).tolist()
     ([3.0, 29.0], [3.0])
     """
     (x,) = operands(x)
-    return convert(log(convert(x, f64)) / log_of(base), x.dtype if isinstance(x, Var) else dtype_of(x))
+    return convert(log(convert(x, f64)) / log_of(base), _dtype(x))
 
 
-def remainder(a: Any, b: Any, *, sign_of_divisor: bool) -> Any:
+def remainder(a: Operand, b: Operand, *, sign_of_divisor: bool) -> Var:
     """What is left of integers when they are divided, with the sign of the divisor or of the dividend.
 
     >>> remainder(np.int64([7, -7]), np.int64([3, 3]), sign_of_divisor=True).tolist()
     [1, 2]
     """
-    a, b = operands(a, b)
-    rest = a - b * trunc_divide(a, b)
+    dividend, divisor = operands(a, b)
+    rest = dividend - divisor * trunc_divide(dividend, divisor)
     if not sign_of_divisor:
         return rest
-    differs = minimum(unequal(less(rest, 0), less(b, 0)), unequal(rest, 0))
-    return where(differs, rest + b, rest)
+    differs = minimum(unequal(less(rest, 0), less(divisor, 0)), unequal(rest, 0))
+    return where(differs, rest + divisor, rest)
 
 
-def tan(x: Any) -> Any:
+def divide(a: Var, b: Var) -> Var:
+    """A quotient of floats, or of integers without its fraction."""
+    return div(a, b) if a.type.is_float else trunc_divide(a, b)
+
+
+def tan(x: Var) -> Var:
     """``sin x / cos x``, which are never both small.
 
     >>> tan(np.float32([0, -0.0])).tolist()
@@ -260,7 +265,7 @@ def tan(x: Any) -> Any:
     return sin(x) / cos(x)
 
 
-def sinh(x: Any) -> Any:
+def sinh(x: Var) -> Var:
     """``(exp x − exp(−x)) / 2``, accurate near 0 too.
 
     >>> sinh(np.float32([1e-8])).tolist() == np.sinh(np.float32([1e-8])).tolist()
@@ -269,7 +274,7 @@ def sinh(x: Any) -> Any:
     return scale(exp_minus_one(x) - exp_minus_one(neg(x)), 0.5)
 
 
-def cosh(x: Any) -> Any:
+def cosh(x: Var) -> Var:
     """``(exp x + exp(−x)) / 2``.
 
     >>> cosh(np.float32([0])).tolist()
@@ -278,7 +283,7 @@ def cosh(x: Any) -> Any:
     return scale(exp(x) + exp(neg(x)), 0.5)
 
 
-def erfc(x: Any) -> Any:
+def erfc(x: Var) -> Var:
     """``1 − erf x``, as twice the share of the normal distribution below ``−√2·x``: accurate where it is small.
 
     >>> 2.08e-45 < erfc(np.float64([10])).item() < 2.09e-45
@@ -287,12 +292,12 @@ def erfc(x: Any) -> Any:
     return scale(apply(NORMAL_CDF, NoAttributes(), scale(x, -sqrt_of(2))), 2.0)
 
 
-def times(x: Any, factor: float) -> Any:
+def times(x: Var, factor: float) -> Var:
     """``x`` times a number, and ``x`` itself for 1."""
     return x if factor == 1 else scale(x, factor)
 
 
-def power(x: Any, exponent: float) -> Any:
+def power(x: Var, exponent: float) -> Var:
     """``x`` to a constant power; NaN where ``x`` is negative and the exponent no integer.
 
     Whole powers are products; of the others those above 1 are ``|x|^p``, flat at 0, and NaN where ``x`` is negative,
@@ -318,7 +323,7 @@ def power(x: Any, exponent: float) -> Any:
     return apply(ABS_POWER, AbsPower(2.0 * exponent), sqrt(x))
 
 
-def _whole_power(x: Any, n: int) -> Any:
+def _whole_power(x: Var, n: int) -> Var:
     """A product of few; roundings add up, so not of many."""
     if n <= MOST_SQUARED:
         return whole_power(x, n)
@@ -326,7 +331,7 @@ def _whole_power(x: Any, n: int) -> Any:
     return even * x if n % 2 else even
 
 
-def log_sum_exp(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+def log_sum_exp(x: Var, axes: Sequence[int], keepdims: bool) -> Var:
     """``log Σ exp x`` over ``axes``, without overflow: smooth max pooling of everything, with β = 1.
 
     >>> log_sum_exp(np.float32([1000, 1000]), (0,), False).tolist() - 1000 < 0.694
@@ -338,7 +343,7 @@ def log_sum_exp(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-def norm(x: Any, p: float, axes: Sequence[int], keepdims: bool) -> Any:
+def norm(x: Var, p: float, axes: Sequence[int], keepdims: bool) -> Var:
     """``(Σ |x|^p)^(1/p)`` over ``axes``, with derivative 0 where it is 0: power pooling of everything.
 
     >>> norm(np.float32([[3, 4], [0, 0]]), 2.0, (1,), False).tolist()
@@ -347,7 +352,7 @@ def norm(x: Any, p: float, axes: Sequence[int], keepdims: bool) -> Any:
     return _over(x, axes, keepdims, lambda t, sizes: lp_pool(t, p, sizes))
 
 
-def largest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first") -> Any:
+def largest(x: Var, axes: Sequence[int], keepdims: bool, *, ties: str = "first") -> Var:
     """The largest number over ``axes``.
 
     >>> largest(np.float32([[1, 5], [3, 2]]), (0,), False).tolist()
@@ -356,7 +361,7 @@ def largest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first")
     return _over(x, axes, keepdims, lambda t, sizes: global_max_pool(t, len(sizes), ties=ties))
 
 
-def smallest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first") -> Any:
+def smallest(x: Var, axes: Sequence[int], keepdims: bool, *, ties: str = "first") -> Var:
     """The smallest number over ``axes``.
 
     >>> smallest(np.float32([[1, 5], [3, 2]]), (0,), False).tolist()
@@ -366,7 +371,7 @@ def smallest(x: Any, axes: Sequence[int], keepdims: bool, *, ties: str = "first"
     return reversed_order(largest(reversed_order(x), axes, keepdims, ties=ties))
 
 
-def product(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+def product(x: Var, axes: Sequence[int], keepdims: bool) -> Var:
     """The product over ``axes``, by halves: the first half of the numbers times the second, until one is left.
 
     Its derivatives are products of all the other numbers, right where some of them are 0.
@@ -375,7 +380,7 @@ def product(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
     [10.0, 0.0]
     """
 
-    def of_rows(t: Any, sizes: tuple[int, ...]) -> Any:
+    def of_rows(t: Var, sizes: tuple[int, ...]) -> Var:
         rows = reshape(t, (*t.shape[: len(t.shape) - len(sizes)], prod(sizes)))
         last = len(rows.shape) - 1
         if rows.shape[last] == 0:
@@ -389,7 +394,7 @@ def product(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
     return _over(x, axes, keepdims, of_rows)
 
 
-def running_product(x: Any, axis: int) -> Any:
+def running_product(x: Var, axis: int) -> Var:
     """Each number times all before it along ``axis``, by doubling: of the last 1, 2, 4, … numbers up to each.
 
     Its derivatives are right where some numbers are 0.
@@ -405,7 +410,7 @@ def running_product(x: Any, axis: int) -> Any:
     return x
 
 
-def running_maximum(x: Any, axis: int) -> Any:
+def running_maximum(x: Var, axis: int) -> Var:
     """The largest of each number and all before it along ``axis``.
 
     >>> running_maximum(np.float32([2, 1, 3]), 0).tolist(), running_minimum(np.float32([2, 1, 3]), 0).tolist()
@@ -414,25 +419,25 @@ def running_maximum(x: Any, axis: int) -> Any:
     return _pool_those_before(max_pool, x, axis)
 
 
-def running_minimum(x: Any, axis: int) -> Any:
+def running_minimum(x: Var, axis: int) -> Var:
     return reversed_order(running_maximum(reversed_order(x), axis))
 
 
-def running_log_sum_exp(x: Any, axis: int) -> Any:
+def running_log_sum_exp(x: Var, axis: int) -> Var:
     return _pool_those_before(partial(smooth_max_pool, beta=1.0, padding_mode="ignore"), x, axis)
 
 
-def _pool_those_before(pool: Callable[..., Any], x: Any, axis: int) -> Any:
+def _pool_those_before(pool: Callable[..., Var], x: Var, axis: int) -> Var:
     n = x.shape[axis]
     return gather.moved(pool(gather.moved(x, axis, -1), (n,), 1, [(n - 1, 0)]), -1, axis)
 
 
-def _grown(x: Any, axis: int, lo: int, hi: int) -> Any:
+def _grown(x: Var, axis: int, lo: int, hi: int) -> Var:
     """``x`` with ones before and behind it along an axis."""
     return pad(x, [(lo, hi) if a == axis else (0, 0) for a in range(len(x.shape))], "constant", 1)
 
 
-def any_true(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+def any_true(x: Var, axes: Sequence[int], keepdims: bool) -> Var:
     """Whether one of the booleans over ``axes`` is true.
 
     >>> any_true(np.array([False, True]), (0,), False).tolist(), all_true(np.array([False, True]), (0,), False).tolist()
@@ -441,26 +446,25 @@ def any_true(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
     return convert(largest(convert(x, u8), axes, keepdims), boolean)
 
 
-def all_true(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+def all_true(x: Var, axes: Sequence[int], keepdims: bool) -> Var:
     return logical_not(any_true(logical_not(x), axes, keepdims))
 
 
-def reversed_order(x: Any) -> Any:
+def reversed_order(x: Var) -> Var:
     """The numbers of a dtype in reverse order: ``−x``, which integers do not always have, and then ``−1 − x``.
 
     >>> reversed_order(np.uint8([0, 1, 255])).tolist(), reversed_order(np.float32([2])).tolist()
     ([255, 254, 0], [-2.0])
     """
-    kind = _numpy_dtype(x)
+    kind = _dtype(x).numpy
     return sub(np.asarray(-1).astype(kind), x) if kind.kind in "iu" else neg(x)
 
 
-def _numpy_dtype(x: Any) -> np.dtype[Any]:
-    kind: np.dtype[Any] = x.dtype.numpy if isinstance(x, Var) else x.dtype
-    return kind
+def _dtype(x: Var | Array) -> DType:
+    return x.dtype if isinstance(x, Var) else dtype_of(x)
 
 
-def _over(x: Any, axes: Sequence[int], keepdims: bool, pooled: Callable[[Any, tuple[int, ...]], Any]) -> Any:
+def _over(x: Var, axes: Sequence[int], keepdims: bool, pooled: Callable[[Var, tuple[int, ...]], Var]) -> Var:
     """A pooling of whole planes, over any axes: they are moved to the end for it."""
     (x,) = operands(x)
     rank = len(x.shape)
@@ -477,14 +481,14 @@ def _over(x: Any, axes: Sequence[int], keepdims: bool, pooled: Callable[[Any, tu
 # --- normalisation ----------------------------------------------------------------------------------------------------
 
 
-def normalized(x: Any, axes: Sequence[int], eps: float, *, keeps_statistics: bool = False) -> Any:
+def normalized(x: Var, axes: Sequence[int], eps: float, *, keeps_statistics: bool = False) -> Var:
     """``(x − mean) / √(variance + eps)``, both over ``axes``; the statistics may be stored in the dtype of ``x``.
 
     >>> normalized(np.float32([1, 3]), (0,), 0.0).tolist()
     [-1.0, 1.0]
     """
     (x,) = operands(x)
-    wide, dtype = widened(x), x.dtype if isinstance(x, Var) else dtype_of(x)
+    wide, dtype = widened(x), _dtype(x)
     if keeps_statistics and wide is not x:
         return _by_kept_statistics(wide, axes, eps, dtype)
     centred = wide - mean(wide, axes, keepdims=True)
@@ -492,13 +496,13 @@ def normalized(x: Any, axes: Sequence[int], eps: float, *, keeps_statistics: boo
     return y if wide is x else convert(y, dtype)
 
 
-def _by_kept_statistics(x: Any, axes: Sequence[int], eps: float, dtype: DType) -> Any:
+def _by_kept_statistics(x: Var, axes: Sequence[int], eps: float, dtype: DType) -> Var:
     """Numbers of ``f32``, normalised by a mean and an inverse deviation that are stored in 16 bits.
 
     So are, in ``bf16``, a sum of squares and its mean. In ``f16`` these might be infinite.
     """
 
-    def kept(v: Any) -> Any:
+    def kept(v: Var) -> Var:
         return convert(convert(v, dtype), f32)
 
     centre = mean(x, axes, keepdims=True)
@@ -511,16 +515,16 @@ def _by_kept_statistics(x: Any, axes: Sequence[int], eps: float, dtype: DType) -
     return convert((x - kept(centre)) * kept(1.0 / sqrt(variance + eps)), dtype)
 
 
-def widened(x: Any) -> Any:
+def widened(x: Var) -> Var:
     """Formats of 16 bits as ``f32``: in ``f16`` the square of 256 is infinite.
 
     >>> (widened(np.float16([300])) ** 2).tolist()
     [90000.0]
     """
-    return convert(x, f32) if _numpy_dtype(x).itemsize == 2 else x
+    return convert(x, f32) if _dtype(x).numpy.itemsize == 2 else x
 
 
-def layer_norm(x: Any, rank: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def layer_norm(x: Var, rank: int, weight: Var | None = None, bias: Var | None = None, eps: float = 1e-5) -> Var:
     """Normalised over the last ``rank`` axes, then scaled and shifted.
 
     >>> layer_norm(np.float32([[1, 3]]), 1, np.float32([2, 2]), None, 0.0).tolist()
@@ -530,8 +534,14 @@ def layer_norm(x: Any, rank: int, weight: Any = None, bias: Any = None, eps: flo
 
 
 def group_norm(
-    x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, keeps_statistics: bool = False
-) -> Any:
+    x: Var,
+    groups: int,
+    weight: Var | None = None,
+    bias: Var | None = None,
+    eps: float = 1e-5,
+    *,
+    keeps_statistics: bool = False,
+) -> Var:
     """Each group of channels of ``x (N, C, …)`` normalised, then every channel scaled and shifted.
 
     One group per channel is instance normalisation.
@@ -547,19 +557,19 @@ def group_norm(
     return affine(y, by_channel(weight, len(sizes)), by_channel(bias, len(sizes)))
 
 
-def rms_norm(x: Any, rank: int, weight: Any = None, eps: float = 1e-5) -> Any:
+def rms_norm(x: Var, rank: int, weight: Var | None = None, eps: float = 1e-5) -> Var:
     """``x / √(mean(x²) + eps)`` over the last ``rank`` axes, then scaled.
 
     >>> rms_norm(np.float32([[3, 3]]), 1, None, 0.0).tolist()
     [[1.0, 1.0]]
     """
     (x,) = operands(x)
-    wide, dtype = widened(x), x.dtype if isinstance(x, Var) else dtype_of(x)
+    wide, dtype = widened(x), _dtype(x)
     y = convert(wide / sqrt(mean(wide * wide, tuple(range(-rank, 0)), keepdims=True) + eps), dtype)
     return affine(y, weight, None)
 
 
-def variance(x: Any, axes: Sequence[int], correction: float = 1.0, keepdims: bool = False) -> Any:
+def variance(x: Var, axes: Sequence[int], correction: float = 1.0, keepdims: bool = False) -> Var:
     """The sum of squared differences from the mean over ``axes``, by their number less ``correction``.
 
     >>> variance(np.float32([1, 2, 6]), (0,)).tolist(), variance(np.float32([1, 3]), (0,), 0.0).tolist()
@@ -569,12 +579,12 @@ def variance(x: Any, axes: Sequence[int], correction: float = 1.0, keepdims: boo
     count = prod(x.shape[axis] for axis in axes) - correction
     if count <= 0:
         raise ShapeError(f"a variance over the axes {tuple(axes)} of {x.shape}, with correction={correction}, is none")
-    wide, dtype = widened(x), x.dtype if isinstance(x, Var) else dtype_of(x)
+    wide, dtype = widened(x), _dtype(x)
     centred = wide - mean(wide, axes, keepdims=True)
     return convert(sum_over(centred * centred, axes, keepdims) / float(count), dtype)
 
 
-def attention(query: Any, key: Any, value: Any, causal: bool = False) -> Any:
+def attention(query: Var, key: Var, value: Var, causal: bool = False) -> Var:
     """``softmax(query · keyᵀ / √size) · value``; with ``causal`` a query sees no key behind its own place.
 
     >>> x = np.float32([[1], [3]])
@@ -582,19 +592,19 @@ def attention(query: Any, key: Any, value: Any, causal: bool = False) -> Any:
     ([[2.0], [2.0]], [[1.0], [2.0]])
     """
     query, key, value = operands(query, key, value)
-    dtype = query.dtype if isinstance(query, Var) else dtype_of(query)
+    dtype = _dtype(query)
     scores = convert(scale(widened(matmul(query, turned(key))), 1 / sqrt_of(query.shape[-1])), dtype)
     seen = np.tri(*scores.shape[-2:], dtype=np.bool_)
     return matmul(softmax(where(seen, scores, -inf) if causal else scores), value)
 
 
-def affine(x: Any, weight: Any, bias: Any) -> Any:
+def affine(x: Var, weight: Var | None, bias: Var | None) -> Var:
     """``x · weight + bias``, of which each may be None."""
     scaled = x if weight is None else x * weight
     return scaled if bias is None else scaled + bias
 
 
-def by_channel(values: Any, rank: int) -> Any:
+def by_channel(values: Var | None, rank: int) -> Var | None:
     """One number per channel, to be broadcast over ``rank`` spatial axes."""
     return None if values is None else reshape(values, (*values.shape, *(1,) * rank))
 
@@ -602,7 +612,7 @@ def by_channel(values: Any, rank: int) -> Any:
 # --- layout -----------------------------------------------------------------------------------------------------------
 
 
-def pad(x: Any, pairs: Pairs, mode: str = "constant", value: float = 0.0) -> Any:
+def pad(x: Var, pairs: Pairs, mode: str = "constant", value: float = 0.0) -> Var:
     """``x`` with ``(lo, hi)`` cells more on each axis, or fewer if negative.
 
     ``mode`` says what is there: ``"constant"``, ``"reflect"`` (about the end cell), ``"edge"`` (the end cell again) or
@@ -629,13 +639,13 @@ def pad(x: Any, pairs: Pairs, mode: str = "constant", value: float = 0.0) -> Any
     return x
 
 
-def _cut(x: Any, axis: int, start: int, size: int, step: int = 1) -> Any:
+def _cut(x: Var, axis: int, start: int, size: int, step: int = 1) -> Var:
     """``size`` cells of one axis from ``start`` on."""
     stop = start + size * step
     return getitem(x, (*[slice(None)] * axis, slice(start, None if stop < 0 else stop, step)))
 
 
-def _reflect(x: Any, axis: int, lo: int, hi: int) -> Any:
+def _reflect(x: Var, axis: int, lo: int, hi: int) -> Var:
     n = x.shape[axis]
     if max(lo, hi) >= n:
         raise ShapeError(
@@ -645,19 +655,19 @@ def _reflect(x: Any, axis: int, lo: int, hi: int) -> Any:
     return concat([part for part in parts if part.shape[axis]], axis)
 
 
-def _edge(x: Any, axis: int, lo: int, hi: int) -> Any:
+def _edge(x: Var, axis: int, lo: int, hi: int) -> Var:
     n = x.shape[axis]
     if n == 0:
         raise ShapeError(f"edge padding needs a cell to repeat, and axis {axis} has none")
 
-    def repeated(cell: Any, times: int) -> Any:
+    def repeated(cell: Var, times: int) -> Var:
         return broadcast_to(cell, (*x.shape[:axis], times, *x.shape[axis + 1 :]))
 
     ends = [(repeated(_cut(x, axis, 0, 1), lo), lo), (x, 1), (repeated(_cut(x, axis, n - 1, 1), hi), hi)]
     return concat([part for part, times in ends if times], axis)
 
 
-def _wrap(x: Any, axis: int, lo: int, hi: int) -> Any:
+def _wrap(x: Var, axis: int, lo: int, hi: int) -> Var:
     n = x.shape[axis]
     if n == 0:
         raise ShapeError(f"wrap padding needs a cell to repeat, and axis {axis} has none")
@@ -667,10 +677,10 @@ def _wrap(x: Any, axis: int, lo: int, hi: int) -> Any:
     return concat([part for part in parts if part.shape[axis]], axis)
 
 
-_BORDERS: dict[str, Callable[[Any, int, int, int], Any]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
+_BORDERS: dict[str, Callable[[Var, int, int, int], Var]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
 
 
-def take(x: Any, indices: Any, axis: int) -> Any:
+def take(x: Var, indices: ArrayLike, axis: int) -> Var:
     """``numpy.take`` for constant indices: a few steady runs of them are slices.
 
     >>> take(np.float32([10, 20, 30]), np.array([[2, 0], [1, 1]]), 0).tolist()
@@ -704,7 +714,7 @@ def _runs(places: Sequence[int]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def split(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
+def split(x: Var, sizes: Sequence[int], axis: int) -> list[Var]:
     """The pieces of ``sizes`` cells that make up an axis.
 
     >>> [part.tolist() for part in split(np.float32([1, 2, 3]), (1, 2), 0)]
@@ -718,7 +728,7 @@ def split(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
     return [_cut(x, axis, start, stop - start) for start, stop in ends]
 
 
-def tile(x: Any, repeats: Sequence[int]) -> Any:
+def tile(x: Var, repeats: Sequence[int]) -> Var:
     """``x`` that many times over along each axis.
 
     >>> tile(np.float32([[1, 2]]), (2, 2)).tolist()
@@ -741,7 +751,7 @@ def inverse_permutation(order: Sequence[int]) -> list[int]:
     return [order.index(a) for a in range(len(order))]
 
 
-def depth_to_space(x: Any, block: int, *, channels_first: bool) -> Any:
+def depth_to_space(x: Var, block: int, *, channels_first: bool) -> Var:
     """Channels of ``x (N, C, H, W)`` laid out as blocks of ``block × block`` cells.
 
     The channel is split into (channel, row, column) if ``channels_first``, else into (row, column, channel).
@@ -760,7 +770,7 @@ def depth_to_space(x: Any, block: int, *, channels_first: bool) -> Any:
     return reshape(split_up, (n, c, height * block, width * block))
 
 
-def space_to_depth(x: Any, block: int, *, channels_first: bool = False) -> Any:
+def space_to_depth(x: Var, block: int, *, channels_first: bool = False) -> Var:
     """Blocks of ``block × block`` cells of ``x (N, C, H, W)`` as channels, which undoes ``depth_to_space``.
 
     >>> space_to_depth(np.float32([[[[1, 2], [3, 4]]]]), 2).reshape(-1).tolist()
@@ -774,14 +784,14 @@ def space_to_depth(x: Any, block: int, *, channels_first: bool = False) -> Any:
     return reshape(moved, (n, channels * block**2, height // block, width // block))
 
 
-def _plane(x: Any) -> tuple[int, int, int, int]:
+def _plane(x: Var) -> tuple[int, int, int, int]:
     if len(x.shape) != 4:
         raise ShapeError(f"images of shape (N, C, H, W) are needed, not {x.shape}")
     n, channels, height, width = x.shape
     return n, channels, height, width
 
 
-def variable_power(x: Any, exponent: Any) -> Any:
+def variable_power(x: Operand, exponent: Operand) -> Var:
     """``x`` to the power of another tensor, as C has it: of a negative ``x`` whole powers, the others are NaN.
 
     That is ``exp(exponent · log |x|)`` in double precision, with the sign of ``x`` for odd exponents. The derivative by
@@ -790,14 +800,13 @@ def variable_power(x: Any, exponent: Any) -> Any:
     >>> variable_power(np.float32([2, -2, -2, 0]), np.float32([0.5, 3, 0.5, 0])).tolist()
     [1.4142135381698608, -8.0, nan, 1.0]
     """
-    x, y = operands(x, exponent)
-    shape = broadcast_shape("power", x.shape, y.shape)
-    x, y = broadcast_to(x, shape), broadcast_to(y, shape)
-    kind = x.dtype if isinstance(x, Var) else dtype_of(x)
-    return convert(_double_power(convert(x, f64), convert(y, f64)), kind)
+    base, power = operands(x, exponent)
+    shape = broadcast_shape("power", base.shape, power.shape)
+    base, power = broadcast_to(base, shape), broadcast_to(power, shape)
+    return convert(_double_power(convert(base, f64), convert(power, f64)), _dtype(base))
 
 
-def _double_power(x: Any, y: Any) -> Any:
+def _double_power(x: Var, y: Var) -> Var:
     is_zero, is_below, size = equal(x, 0.0), less(x, 0.0), abs(x)
     is_odd = equal(sub(y, scale(floor(scale(y, 0.5)), 2.0)), 1.0)
     plain = exp(mul(where(is_below, detach(y), y), log(where(is_zero, 1.0, size))))
@@ -806,14 +815,14 @@ def _double_power(x: Any, y: Any) -> Any:
     return where(_is_always_one(x, y), 1.0, where(is_zero, _power_of_zero(x, y, is_odd), where(not_real, nan, signed)))
 
 
-def _is_always_one(x: Any, y: Any) -> Any:
+def _is_always_one(x: Var, y: Var) -> Var:
     """Where C's power is 1 although the formula is not a number: infinities and NaN to 0, ±1 to infinity, 1 to NaN."""
     to_zero = minimum(equal(y, 0.0), logical_not(less(abs(x), inf)))
     to_infinity = minimum(equal(abs(x), 1.0), equal(abs(y), inf))
     return maximum(maximum(to_zero, to_infinity), minimum(equal(x, 1.0), unequal(y, y)))
 
 
-def _power_of_zero(x: Any, y: Any, is_odd: Any) -> Any:
+def _power_of_zero(x: Var, y: Var, is_odd: Var) -> Var:
     """Of cells that are 0, with the slopes of ``y·x^(y−1)`` there: 0 above 1, ∞ between 0 and 1, −∞ below 0.
 
     Elsewhere each formula is taken of 1, so that nothing infinite meets the cotangents that are not its own.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Var
+from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import i64
 from gradspec.interop.compose import largest, product, reversed_order, smallest
 from gradspec.ops.convert import convert
@@ -26,7 +26,7 @@ MOST_COMPARED = 2**26
 """Cells that a reduction without an operator of its own may make."""
 
 
-def flat_indices(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+def flat_indices(indices: Sequence[Any], sizes: Sequence[int]) -> Var:
     """One index for each place that several name together, one on each axis; one beyond all cells if it is no place."""
     places, outside = None, []
     for given, size in zip(indices, sizes, strict=True):
@@ -40,7 +40,7 @@ def flat_indices(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
 # --- by several axes at once ------------------------------------------------------------------------------------------
 
 
-def gather_nd(x: Var, indices: Var, shared: int) -> Any:
+def gather_nd(x: Var, indices: Var, shared: int) -> Var:
     """The parts of ``x`` that the last axis of the indices names, behind ``shared`` axes that both have."""
     count = _named_axes(x, indices, shared)
     sizes, rest = x.shape[shared : shared + count], x.shape[shared + count :]
@@ -48,7 +48,7 @@ def gather_nd(x: Var, indices: Var, shared: int) -> Any:
     return apply(GATHER_ROWS, AlongAxis(shared), rows, _last_axis(indices, sizes))
 
 
-def scatter_nd(x: Var, indices: Var, updates: Var, reduction: str) -> Any:
+def scatter_nd(x: Var, indices: Var, updates: Var, reduction: str) -> Var:
     """``x`` with updates at the parts that the last axis of the indices names."""
     count = _named_axes(x, indices, 0)
     sizes, rest = x.shape[:count], x.shape[count:]
@@ -62,14 +62,14 @@ def _named_axes(x: Var, indices: Var, shared: int) -> int:
     return indices.shape[-1]
 
 
-def _last_axis(indices: Var, sizes: Sequence[int]) -> Any:
+def _last_axis(indices: Var, sizes: Sequence[int]) -> Var:
     return flat_indices([getitem(indices, (..., i)) for i in range(len(sizes))], sizes)
 
 
 # --- scatters that reduce ---------------------------------------------------------------------------------------------
 
 
-def scattered_rows(x: Var, indices: Any, rows: Any, axis: int, reduction: str, *, ties: str = "first") -> Any:
+def scattered_rows(x: Var, indices: Var | Array, rows: Var, axis: int, reduction: str, *, ties: str = "first") -> Var:
     """``x`` with every row joined to the one that its index names: ``none`` replaces it, by the last there is."""
     if reduction == "none":
         return apply(SCATTER_ROWS, AlongAxis(axis), x, indices, rows)
@@ -81,12 +81,12 @@ def scattered_rows(x: Var, indices: Any, rows: Any, axis: int, reduction: str, *
     return (largest if reduction == "max" else smallest)(compared, (axis,), False, ties=ties)
 
 
-def join_by(axis: int, reduction: str, *, ties: str = "first") -> Callable[[Any, Any, Any], Any]:
+def join_by(axis: int, reduction: str, *, ties: str = "first") -> Callable[[Var, Var, Var], Var]:
     """How ``gather.scattered`` is to join rows."""
     return lambda x, indices, rows: scattered_rows(x, indices, rows, axis, reduction, ties=ties)
 
 
-def _neutral(reduction: str, kind: np.dtype[Any]) -> Any:
+def _neutral(reduction: str, kind: np.dtype[Any]) -> Array:
     if reduction == "mul":
         return np.ones((), kind)
     least = reduction == "max"
@@ -95,7 +95,7 @@ def _neutral(reduction: str, kind: np.dtype[Any]) -> Any:
     return np.asarray(-np.inf if least else np.inf).astype(kind)
 
 
-def _beside(x: Var, indices: Any, rows: Any, axis: int, neutral: Any) -> Any:
+def _beside(x: Var, indices: Var | Array, rows: Var, axis: int, neutral: Array) -> Var:
     """A new axis: ``x``, then for each index its row at the place that it names, and ``neutral`` elsewhere."""
     lead, size, row = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
     count = prod(indices.shape[axis:])
@@ -114,7 +114,7 @@ def _beside(x: Var, indices: Any, rows: Any, axis: int, neutral: Any) -> Any:
 # --- places of the largest, and cells at places -----------------------------------------------------------------------
 
 
-def with_places(x: Any, axis: int, keepdims: bool) -> tuple[Any, Any]:
+def with_places(x: Var, axis: int, keepdims: bool) -> tuple[Var, Var]:
     """The largest numbers of an axis and the first places that have them: a max pooling of all of it."""
     pooled = max_pool(moved(x, axis, -1), (x.shape[axis],), return_indices=True)
     shape = [1 if a == axis else n for a, n in enumerate(x.shape) if keepdims or a != axis]
@@ -122,7 +122,7 @@ def with_places(x: Any, axis: int, keepdims: bool) -> tuple[Any, Any]:
     return values, places
 
 
-def argmax(x: Any, axis: int, keepdims: bool, *, last: bool = False) -> Any:
+def argmax(x: Var, axis: int, keepdims: bool, *, last: bool = False) -> Var:
     """Where the largest number of an axis is: the first place of those that have it, or the last."""
     if not last:
         return with_places(x, axis, keepdims)[1]
@@ -130,11 +130,11 @@ def argmax(x: Any, axis: int, keepdims: bool, *, last: bool = False) -> Any:
     return x.shape[axis] - 1 - with_places(backwards, axis, keepdims)[1]
 
 
-def argmin(x: Any, axis: int, keepdims: bool, *, last: bool = False) -> Any:
+def argmin(x: Var, axis: int, keepdims: bool, *, last: bool = False) -> Var:
     return argmax(reversed_order(x), axis, keepdims, last=last)
 
 
-def one_hot(indices: Any, size: int, axis: int) -> Any:
+def one_hot(indices: Var, size: int, axis: int) -> Var:
     """Whether each of ``size`` cells of a new axis is the one that the index names; none is if it names none."""
     numbers = np.arange(size).reshape(size, *(1,) * (indices.ndim - axis))
     return equal(reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), numbers)

@@ -16,7 +16,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array
 from gradspec.graph.types import DTYPES, TensorType, number_as, type_of
 from gradspec.saving.files import regular_file, replacing
-from gradspec.saving.graphs import METADATA, StoredTensor, checked, read_header, stored_tensors
+from gradspec.saving.graphs import METADATA, checked, read_header, stored_tensors
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError
 from gradspec.transforms.copy import inline
 
@@ -195,10 +195,7 @@ def _mapped(path: Any) -> dict[str, Array]:
             found = stored_tensors(header, size)
             start = file.tell()
             stored = np.asarray(np.memmap(file, np.uint8, "r", start, (size,))) if size else np.empty(0, np.uint8)
-            return {place.name: _part(stored, place) for place in found}
+            parts = {place.name: (stored[place.begin : place.end], place.type) for place in found}
+            return {name: checked(part.view(t.dtype.numpy).reshape(t.shape)) for name, (part, t) in parts.items()}
         except (FormatError, OSError) as error:
             raise FormatError(f"{os.fspath(path)}: {error}") from error
-
-
-def _part(stored: Array, place: StoredTensor) -> Array:
-    return checked(stored[place.begin : place.end].view(place.type.dtype.numpy).reshape(place.type.shape))

@@ -10,36 +10,27 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gradspec.backends.numpy import (
-    conv,
-    gather,
-    layout,
-    lp_pool,
-    pool,
-    smooth_pool,
-    unfold,
-)
+from gradspec.backends.numpy import windows
 from gradspec.backends.numpy.namespace import NUMPY
 from gradspec.backends.xp import lowerings
-from gradspec.graph.ir import Attributes, Op
+from gradspec.backends.xp.rules import progressions
+from gradspec.backends.xp.windows import POOLING
+from gradspec.graph.ir import Array, Attributes, Op
 from gradspec.graph.types import TensorType, bf16, f16, type_of
+from gradspec.ops.layout import Padding
 from gradspec.runtime.task import ArrayFunction
 from gradspec.spec.errors import UnsupportedError
+from gradspec.spec.layout import spaced_sizes
 
-Array = NDArray[Any]
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    **lowerings(NUMPY),
-    **conv.KERNELS,
-    **gather.KERNELS,
-    **layout.KERNELS,
-    **lp_pool.KERNELS,
-    **pool.KERNELS,
-    **smooth_pool.KERNELS,
-    **unfold.KERNELS,
-}
+def _pad(attrs: Padding, x: Array) -> Array:
+    result = np.full(spaced_sizes(x.shape, attrs.padding, attrs.interior), attrs.value, x.dtype)
+    result[progressions([lo for lo, _ in attrs.padding], x.shape, [gap + 1 for gap in attrs.interior])] = x
+    return result
+
+
+KERNELS: dict[str, Callable[..., Any]] = {**lowerings(NUMPY, **POOLING), **windows.KERNELS, "pad": _pad}
 
 _SMALL = (f16, bf16)
 

@@ -10,22 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gradspec.backends.xp import convert, gather, layout, linear, pointwise, quantize, reduce, resize, topk
-from gradspec.backends.xp.namespace import Namespace
-
-_LOWERINGS: dict[str, Callable[..., Any]] = {
-    **convert.LOWERINGS,
-    **gather.LOWERINGS,
-    **layout.LOWERINGS,
-    **linear.LOWERINGS,
-    **pointwise.LOWERINGS,
-    **quantize.LOWERINGS,
-    **reduce.LOWERINGS,
-    **resize.LOWERINGS,
-    **topk.LOWERINGS,
-}
+from gradspec.backends.xp import rules, windows
+from gradspec.backends.xp.namespace import Lowering, Namespace
 
 
-def lowerings(xp: Namespace) -> dict[str, Callable[..., Any]]:
+def lowerings(xp: Namespace, **others: Lowering) -> dict[str, Callable[..., Any]]:
     """Functions of an attribute record and of arrays of one library."""
-    return {name: partial(function, xp) for name, function in _LOWERINGS.items()}
+    table = rules.LOWERINGS | windows.LOWERINGS | others
+    return {name: partial(function, xp) for name, function in table.items()}

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
 
 from gradspec.graph.types import DType
+from gradspec.spec.window import Window
 
 Array: TypeAlias = Any
 """An array of the library that a lowering is bound to."""
+
+LibraryDType: TypeAlias = Any
+"""A dtype of that library."""
+
+Numbers = TypeVar("Numbers", bound=Any)
+"""An array of any one library."""
+
+Lowering: TypeAlias = Callable[..., Any]
+"""A function of a namespace, an attribute record and arrays."""
 
 
 class Namespace(ABC):
     """An array library under NumPy's names: its own functions, and as methods those that it names or does otherwise."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: ModuleType) -> None:
         self._library = library
 
     def __getattr__(self, name: str) -> Any:
@@ -26,11 +37,11 @@ class Namespace(ABC):
     # --- dtypes -------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def dtype(self, dtype: DType) -> Any:
+    def dtype(self, dtype: DType) -> LibraryDType:
         """The library's own dtype."""
 
     @abstractmethod
-    def cast(self, x: Array, dtype: Any) -> Array:
+    def cast(self, x: Array, dtype: LibraryDType) -> Array:
         """``x`` as numbers of one of the library's dtypes."""
 
     @abstractmethod
@@ -78,6 +89,28 @@ class Namespace(ABC):
             raise error(int(indices[outside][0]), size)
         return self.cast(indices, self.int64)
 
+    def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
+        """In the dtype, and on the device, of ``like``."""
+        raise NotImplementedError
+
     def add_rows(self, size: int, places: Array, rows: Array) -> Array:
         """``size`` rows, each the sum of ``rows`` at its place, in their order and from 0 on."""
+        raise NotImplementedError
+
+    def put_rows(self, x: Array, places: Array, rows: Array) -> Array:
+        """``x`` with ``rows`` at their places; of several in one place the last."""
+        raise NotImplementedError
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    def reduce_windows(
+        self, window: Window, function: Callable[..., Array], *arrays: Array, with_padding: bool = False
+    ) -> Array:
+        """``function(taps, *cells)`` of the windows of each array, whose last axis has one cell per tap."""
+        raise NotImplementedError
+
+    def spread_windows(
+        self, window: Window, weights: Callable[..., Array], x: Array, g: Array, with_padding: bool = False
+    ) -> Array:
+        """The transpose of ``Σ weights(taps, cells of x) · u`` over windows, applied to a cotangent."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ from onnx import TypeProto
 
 from gradspec.graph.arrays import native
 from gradspec.graph.ir import Array
-from gradspec.interop.onnx.tensors import MAX_RANK, kind_of
+from gradspec.interop.onnx.files import MAX_RANK, kind_of
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, ShapeError, UnsupportedError
 
@@ -44,12 +44,8 @@ class Declared:
         )
 
     def __str__(self) -> str:
-        sizes = "any shape" if self.dims is None else f"[{', '.join(map(_dim_text, self.dims))}]"
-        return f"{self.kind or 'any type'} {sizes}"
-
-
-def _dim_text(dim: Dim) -> str:
-    return "?" if dim is None else str(dim)
+        sizes = ", ".join("?" if dim is None else str(dim) for dim in self.dims or ())
+        return f"{self.kind or 'any type'} {'any shape' if self.dims is None else f'[{sizes}]'}"
 
 
 def declared(type_: TypeProto) -> Declared:
@@ -94,13 +90,15 @@ def bound_shapes(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> di
 
 def partly_bound(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> dict[str, tuple[Dim, ...] | None]:
     """The sizes of every input as far as they are known, then their names; None where not even the rank is."""
-    whole = {name: _sizes(name, shape) for name, shape in given.items() if isinstance(shape, Sequence)}
+    whole = {
+        name: tuple(_size(name, size) for size in shape) for name, shape in given.items() if isinstance(shape, Sequence)
+    }
     sizes = {name: _size(name, size) for name, size in given.items() if name not in whole}
-    dimensions = _dimension_names(inputs.values())
+    dimensions = [dim for stated in inputs.values() for dim in stated.dims or () if isinstance(dim, str)]
     # One number for an input is the size of its only axis.
     whole |= {name: (sizes.pop(name),) for name in list(sizes) if name in inputs and name not in dimensions}
-    _require_known(whole, inputs, "an input")
-    _require_known(sizes, dimensions, "a dimension")
+    _require_known("shapes", whole, inputs, "an input")
+    _require_known("shapes", sizes, dimensions, "a dimension")
     for name, shape in whole.items():
         _bind(name, inputs[name], shape, sizes)
     return {name: whole[name] if name in whole else _filled(stated, sizes) for name, stated in inputs.items()}
@@ -109,10 +107,6 @@ def partly_bound(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> di
 def open_shapes(inputs: Mapping[str, Declared], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Those of ``shapes`` that settle something: the others are compared with what the model states later."""
     return {name: shapes[name] for name, stated in inputs.items() if name in shapes and stated.is_open}
-
-
-def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(_size(name, size) for size in shape)
 
 
 def _size(name: str, size: Any) -> int:
@@ -125,16 +119,12 @@ def _size(name: str, size: Any) -> int:
     return number
 
 
-def _require_known(given: Iterable[str], known: Iterable[str], what: str) -> None:
+def _require_known(argument: str, given: Iterable[str], known: Iterable[str], what: str) -> None:
     names = dict.fromkeys(known)
     unknown = [name for name in given if name not in names]
     if unknown:
         have = ", ".join(map(brief, [*names][:16])) or "none"
-        raise ShapeError(f"shapes: {', '.join(map(repr, unknown))} is not {what} of the model; it has {have}")
-
-
-def _dimension_names(types: Iterable[Declared]) -> list[str]:
-    return [dim for stated in types for dim in stated.dims or () if isinstance(dim, str)]
+        raise ShapeError(f"{argument}: {', '.join(map(repr, unknown))} is not {what} of the model; it has {have}")
 
 
 def _bind(name: str, stated: Declared, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
@@ -234,10 +224,7 @@ def _open_axis(name: str, dims: tuple[Dim, ...], axis: Any) -> Axis:
 
 def bound_constants(inputs: Mapping[str, Declared], given: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays for the inputs that the caller fixes, of the types that the model states."""
-    unknown = [name for name in given if name not in inputs]
-    if unknown:
-        have = ", ".join(map(brief, list(inputs)[:16])) or "none"
-        raise ShapeError(f"constants: {', '.join(map(repr, unknown))} is not an input of the model; it has {have}")
+    _require_known("constants", given, inputs, "an input")
     return {name: _constant(name, inputs[name], value) for name, value in given.items()}
 
 

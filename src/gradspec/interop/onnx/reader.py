@@ -7,31 +7,32 @@ not have is gathered and told at once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
+from itertools import chain
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from gradspec.graph.builder import Builder
+from gradspec.graph.family import Family, OpenType, Sizes
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType, TensorType, dtype_of
-from gradspec.interop.onnx.budget import ReadingBudget
 from gradspec.interop.onnx.early import upgrade_opset
-from gradspec.interop.onnx.files import Folder, load_model
+from gradspec.interop.onnx.files import MAX_CELLS, MAX_RANK, Folder, array_of, load_model
 from gradspec.interop.onnx.folding import CellBudget, fold
-from gradspec.interop.onnx.frame import OWN_DOMAIN, UNNAMED, NameFrame, version_of
-from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared, open_shapes
+from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared, open_dims, open_shapes
 from gradspec.interop.onnx.node import OnnxNode, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import FOREIGN, HANDLERS
-from gradspec.interop.onnx.order import in_order
-from gradspec.interop.onnx.refusals import REFUSED, OnnxRefusals, Refused
-from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, array_of
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
+from gradspec.transforms.floats import with_floats
 
 MAX_DEPTH = 32
 """Functions and branches inside each other."""
@@ -41,7 +42,7 @@ MOST_SOURCES = 64
 
 OURS = (FormatError, UnsupportedError, ShapeError, DTypeError)
 
-Sizes: TypeAlias = Callable[[Mapping[str, Declared]], Mapping[str, tuple[int, ...]]]
+ChooseSizes: TypeAlias = Callable[[Mapping[str, Declared]], Mapping[str, tuple[int, ...]]]
 """The shapes of some of the inputs that a model states."""
 
 
@@ -50,7 +51,7 @@ def no_sizes(stated: Mapping[str, Declared]) -> dict[str, tuple[int, ...]]:
     return {}
 
 
-def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes = no_sizes) -> Graph:
+def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: ChooseSizes = no_sizes) -> Graph:
     """The graph of a model, given as a path or as a message. ``sizes`` is asked for the shapes of open inputs."""
     message, folder = (model, None) if isinstance(model, ModelProto) else load_model(model)
     return read_message(message, folder, shapes, constants, sizes)
@@ -61,7 +62,7 @@ def read_message(
     folder: str | None,
     shapes: Mapping[str, Any],
     constants: Mapping[str, Any],
-    sizes: Sizes = no_sizes,
+    sizes: ChooseSizes = no_sizes,
 ) -> Graph:
     """The graph of a model whose further files lie in a folder."""
     with wrap_as_format_error():
@@ -102,7 +103,7 @@ class Reader:
         self.doubts: list[str] = []
         """What the model states and is not so."""
 
-    def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: Sizes) -> Graph:
+    def graph(self, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: ChooseSizes) -> Graph:
         source = self._model.graph
         self._begin(source)
         try:
@@ -258,10 +259,10 @@ class Reader:
             self._top.values[name] = array
         return {name: stated for name, stated in self._inputs.items() if name not in self._top.values}
 
-    def _read_inputs(self, free: Mapping[str, Declared], shapes: Mapping[str, Any], sizes: Sizes) -> None:
+    def _read_inputs(self, free: Mapping[str, Declared], shapes: Mapping[str, Any], sizes: ChooseSizes) -> None:
         """These inputs become variables."""
         for name, shape in bound_shapes(free, {**open_shapes(free, sizes(free)), **shapes}).items():
-            self._top.values[name] = self._builder.input(_type(name, free[name], shape), name)
+            self._top.values[name] = self._builder.input(TensorType(dtype_stated(name, free[name]), shape), name)
         for name, stated in self._inputs.items():
             self._require_input(name, stated)
 
@@ -446,10 +447,6 @@ def _type_text(value: Value) -> str:
     return f"{_kind(value)} {list(value.shape)}"
 
 
-def _type(name: str, stated: Declared, shape: tuple[int, ...]) -> TensorType:
-    return TensorType(dtype_stated(name, stated), shape)
-
-
 def dtype_stated(name: str, stated: Declared) -> DType:
     if stated.kind is None:
         raise FormatError(f"the input {brief(name)} has no type")
@@ -465,3 +462,229 @@ def _signature(name: str, version: int) -> Signature:
         return signature(name, version)
     except defs.SchemaError:
         raise FormatError(f"opset {version} has no operator {name}") from None
+
+
+# --- models of open sizes ---------------------------------------------------------------------------------------------
+
+
+def read_family(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], dynamic: Any) -> Family:
+    """The family of a model with names for open sizes; see ``gs.from_onnx``."""
+    message, folder = (_copy(model), None) if isinstance(model, ModelProto) else load_model(model)
+    with wrap_as_format_error():
+        stated = Reader(message, Folder(folder)).inputs(constants)
+    dims = open_dims(stated, shapes, dynamic)
+    inputs = {name: OpenType(dtype_stated(name, stated[name]), dims[name]) for name in stated}
+
+    def make(sizes: Sizes, dtype: DType | None) -> Graph:
+        settled = {name: t.at(sizes).shape for name, t in inputs.items()}
+        graph = read_message(message, folder, settled, constants)
+        return graph if dtype is None else with_floats(graph, dtype)
+
+    return Family(inputs, make)
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    """The model as it is now, whatever becomes of it."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+MOST_PLACES = 8
+"""Places named for one reason; the rest are counted."""
+
+
+class Refused:
+    """Stands for a value that could not be imported; what depends on it is passed over in silence."""
+
+
+REFUSED = Refused()
+
+
+class OnnxRefusals:
+    """Reasons, each with the places where it was met."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, list[str]] = {}
+
+    def add(self, reason: str, place: str) -> None:
+        self._places.setdefault(reason, []).append(place)
+
+    def settle(self) -> None:
+        """Raise one error with everything that was refused, if anything was."""
+        if self._places:
+            lines = [f"{reason} ({len(places)}×): {_listed(places)}" for reason, places in self._places.items()]
+            raise UnsupportedError("the model needs what gradspec does not have:\n  " + "\n  ".join(lines))
+
+
+def _listed(places: list[str]) -> str:
+    more = len(places) - MOST_PLACES
+    return ", ".join(places[:MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
+
+
+# --- names that nodes see ---------------------------------------------------------------------------------------------
+
+
+FIRST_OPSET, LAST_OPSET = 1, 28
+UNNAMED = 0
+OWN_DOMAIN = ("", "ai.onnx")
+
+
+@dataclass(slots=True)
+class NameFrame:
+    """Values by name: variables, arrays, what was refused, or None for an input that a caller leaves out."""
+
+    version: int
+    """The opset that the nodes are written for; UNNAMED if none is."""
+
+    place: str = ""
+    """Where the nodes are, if not in the model's own graph."""
+
+    around: NameFrame | None = None
+    """A branch sees the names of the graph that it is in; a function sees its own alone."""
+
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    """Those that a function was called with."""
+
+    values: dict[str, Value | Refused | None] = field(default_factory=dict)
+    stated: dict[str, Declared] = field(default_factory=dict)
+    """Types that the model states of values it computes, to be compared with what they turn out to be."""
+
+    def holder(self, name: str) -> NameFrame | None:
+        """The frame that has a value of this name."""
+        frame: NameFrame | None = self
+        while frame is not None and name not in frame.values:
+            frame = frame.around
+        return frame
+
+
+def version_of(imports: Iterable[Any], default: int) -> int:
+    """The version of ONNX's own operators: the highest that is imported, as ONNX says; ``default`` if none is."""
+    versions = [int(entry.version) for entry in imports if entry.domain in OWN_DOMAIN]
+    if not versions:
+        return default
+    version, last = max(versions), min(LAST_OPSET, defs.onnx_opset_version())
+    if not FIRST_OPSET <= version <= last:
+        raise UnsupportedError(f"the model is written for opset {version}, and {FIRST_OPSET} to {last} are read")
+    return version
+
+
+# --- limits by the size of a model ------------------------------------------------------------------------------------
+
+
+MAX_NODES = 250_000
+"""The most nodes that are read of any model."""
+
+FREE_NODES, BYTES_PER_NODE = 20_000, 4
+"""A model may come to so many nodes, and to one more for each of so many bytes. A node takes more bytes than that."""
+
+NAMES_PER_NODE = 8
+"""A node counts once more for each of so many inputs and outputs."""
+
+FREE_BYTES, TIMES_READ = 2**24, 16
+"""Functions, branches and attributes of calls may come to so many bytes, and to the size of the model so many times."""
+
+
+class ReadingBudget:
+    """The nodes and bytes that may still be read; whatever is read again is charged again.
+
+    Functions and branches would let a small file ask for endless work.
+    """
+
+    def __init__(self, model_bytes: int) -> None:
+        self._model_bytes = model_bytes
+        self._max_nodes = min(MAX_NODES, FREE_NODES + model_bytes // BYTES_PER_NODE)
+        self._max_bytes = FREE_BYTES + TIMES_READ * model_bytes
+        self._nodes = self._bytes = 0
+
+    def charge_nodes(self, nodes: Iterable[NodeProto]) -> None:
+        self._nodes += sum(1 + (len(node.input) + len(node.output)) // NAMES_PER_NODE for node in nodes)
+        if self._nodes > self._max_nodes:
+            raise FormatError(
+                f"the model has {self._model_bytes} bytes and comes to {self._nodes} nodes or more, counting those of "
+                f"functions and branches each time they are read; at most {self._max_nodes} are read of a model of "
+                "this size: inline its functions (onnx.inliner.inline_local_functions), or split the model"
+            )
+
+    def charge_bytes(self, part: GraphProto | FunctionProto | AttributeProto) -> None:
+        self._bytes += part.ByteSize()
+        if self._bytes > self._max_bytes:
+            raise FormatError(
+                f"the model has {self._model_bytes} bytes, and its functions and branches come to {self._bytes} or "
+                f"more, counted each time they are read; at most {self._max_bytes} are read of a model of this size: "
+                "make large tensors initializers, and pass them to functions as inputs"
+            )
+
+
+# --- topological order ------------------------------------------------------------------------------------------------
+
+
+def in_order(
+    nodes: Sequence[NodeProto], place: Callable[[int], str], charge: Callable[[Sequence[NodeProto]], None]
+) -> Sequence[int]:
+    """The numbers of the nodes, sorted; they stay as they are where they can.
+
+    Names that no node gives are left to whoever looks them up. ``place`` says in an error where a node is, and
+    ``charge`` is told of all nodes inside of others that are looked at.
+    """
+    givers: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        for name in node.output:
+            givers.setdefault(name, number)
+    givers.pop("", None)
+    if all(givers.get(name, -1) < number for number, node in enumerate(nodes) for name in uses(node, charge)):
+        return range(len(nodes))
+    return _sorted([{givers[name] for name in uses(node, charge) if name in givers} for node in nodes], place)
+
+
+def uses(node: NodeProto, charge: Callable[[Sequence[NodeProto]], None]) -> Iterator[str]:
+    """The names that a node uses, also inside the graphs that it has as attributes."""
+    yield from node.input
+    if node.op_type not in ("If", "Loop", "Scan"):
+        return
+    graphs: list[tuple[GraphProto, BranchNames | None]] = [(g, None) for a in node.attribute for g in (a.g, *a.graphs)]
+    while graphs:
+        graph, around = graphs.pop()
+        charge(graph.node)
+        entries = (*graph.input, *graph.initializer)
+        own = BranchNames(
+            {*(e.name for e in entries), *(name for inner in graph.node for name in inner.output)}, around
+        )
+        used = chain((output.name for output in graph.output), *(inner.input for inner in graph.node))
+        yield from (name for name in used if not own.has(name))
+        inner_graphs = (g for inner in graph.node for a in inner.attribute for g in (a.g, *a.graphs) if g.node)
+        graphs.extend((g, own) for g in inner_graphs)
+
+
+class BranchNames(NamedTuple):
+    """The names that a branch gives itself, and the branch that it is in."""
+
+    given: set[str]
+    around: BranchNames | None
+
+    def has(self, name: str) -> bool:
+        names: BranchNames | None = self
+        while names is not None and name not in names.given:
+            names = names.around
+        return names is not None
+
+
+def _sorted(before: Sequence[set[int]], place: Callable[[int], str]) -> list[int]:
+    """Of those that wait for nothing more, the first comes first."""
+    sorter = TopologicalSorter(dict(enumerate(before)))
+    with suppress(CycleError):  # what comes before a circle is sorted all the same
+        sorter.prepare()
+    ready, order = sorted(sorter.get_ready()), []
+    while ready:
+        number = heappop(ready)
+        order.append(number)
+        sorter.done(number)
+        for later in sorter.get_ready():
+            heappush(ready, later)
+    if len(order) < len(before):
+        stuck = min({*range(len(before))}.difference(order))
+        raise FormatError(f"{place(stuck)} uses what depends on its own result: the nodes go round in a circle")
+    return order

@@ -10,8 +10,7 @@ from onnx import helper
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
-from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, stored_once, tensor_dtype
-from gradspec.interop.onnx.emit.table import emit
+from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, emit, stored_once, tensor_dtype
 from gradspec.spec.errors import FormatWarning, UnsupportedError
 
 OLDEST_OPSET = 18

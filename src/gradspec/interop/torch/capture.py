@@ -1,34 +1,42 @@
-"""A model as an ``ExportedProgram`` of static shapes, without hidden writes, in operators that the table knows."""
+"""A model as an ``ExportedProgram`` of static shapes, without hidden writes, in operators that the table knows.
+
+Of an operator that the table lacks, PyTorch makes a program of other operators, which is traced for one node.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from inspect import signature
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from inspect import signature, unwrap
 from operator import getitem
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch._decomp import decomposition_table
+from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from gradspec.graph.arrays import as_numpy
 from gradspec.graph.types import TensorType
-from gradspec.interop.torch.decompose import decompositions
+from gradspec.interop.torch.aten import entry_for
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
 
-def captured(model: Any, args: Any, kwargs: Any, training: bool = False) -> ExportedProgram:
+def capture_program(model: Any, args: Any, kwargs: Any, training: bool = False) -> ExportedProgram:
     """The program of a model for arguments like these, which are tensors, arrays or types in any nesting."""
     args, kwargs = pytree.tree_map(_tensor_like, (tuple(args), dict(kwargs)))
     if training:
         _require_training(model)
     if isinstance(model, ExportedProgram):
-        return _readable(_static(model, args, kwargs))
-    return _readable(_exported(as_model(model), args, kwargs, training))
+        return _undo_shared_writes(_with_static_shapes(model, args, kwargs))
+    return _undo_shared_writes(_export(as_model(model), args, kwargs, training))
 
 
 def as_model(model: Any) -> Any:
@@ -79,7 +87,7 @@ def _require_training(model: Any) -> None:
         raise ValueError("training=True, and every part of the model is in evaluation mode; call model.train() first")
 
 
-def _exported(
+def _export(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool = False
 ) -> ExportedProgram:
     with _without_statistics(module) if training else _evaluating(module):
@@ -127,7 +135,7 @@ def _set(part: nn.Module, values: Mapping[str, Any]) -> None:
         setattr(part, name, value)
 
 
-def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+def _with_static_shapes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     """The program itself if its shapes are numbers; else exported again for the sizes of the example arguments."""
     taken = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in taken]
@@ -136,7 +144,7 @@ def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, A
     given = [list(x.shape) for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     if any(isinstance(n, torch.SymInt) for shape in shapes.values() for n in shape):
         if given:
-            return _exported(program.module(), args, kwargs)
+            return _export(program.module(), args, kwargs)
         raise ShapeError(
             f"the program was exported with dynamic shapes ({said}), and a graph has static ones; give example "
             "arguments of the sizes wanted, gs.from_torch(program, x), or export without dynamic_shapes"
@@ -149,7 +157,7 @@ def _static(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, A
     return program
 
 
-def _readable(program: ExportedProgram) -> ExportedProgram:
+def _undo_shared_writes(program: ExportedProgram) -> ExportedProgram:
     """Writes to shared memory undone, which costs more time than the export itself, so only where there are any."""
     parts = [part.graph for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
     if all(map(_writes_are_private, parts)):
@@ -219,3 +227,105 @@ def _may_share(node: fx.Node, sources: Sequence[fx.Node], shared: set[fx.Node]) 
         return node.target is not getitem or sources[0] in shared
     said = any(result.alias_info for result in node.target._schema.returns)
     return said or node.target.overloadpacket.__name__ == "type_as"
+
+
+# --- decompositions by PyTorch ----------------------------------------------------------------------------------------
+
+
+Function = Callable[..., Any]
+Part = tuple[fx.GraphModule, list[fx.Node]]
+"""A program, and the nodes whose values it takes."""
+
+LOSSES = ("smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss")
+"""Of 16-bit operands, kernels store every step of these, and every cell before cells are added up; decompositions are
+wrapped in a conversion to float32 and back."""
+
+AUTOCAST_SETTINGS = 5
+"""Arguments of an autocast before those of its part: device, dtype, whether it is on, whether it caches, the part."""
+
+
+@cache
+def decompositions() -> dict[Any, Function]:
+    """PyTorch's decompositions of the operators that the table lacks; those of ``torch.export`` come first."""
+    known: dict[Any, Function] = {**decomposition_table, **torch.export.default_decompositions()}
+    plain = {operator: unwrap(known[operator]) for loss in LOSSES for operator in _overloads(loss) if operator in known}
+    return {operator: how for operator, how in {**known, **plain}.items() if entry_for(operator) is None}
+
+
+def _overloads(name: str) -> list[Any]:
+    packet = getattr(torch.ops.aten, name)
+    return [getattr(packet, overload) for overload in packet.overloads()]
+
+
+def decompose_node(node: fx.Node) -> Part:
+    """A node as a program of other operators.
+
+    Operators that PyTorch composes itself are composed here, too, so no table has to name them.
+    """
+    operator = node.target
+    if not isinstance(operator, torch._ops.OpOverload):
+        raise UnsupportedError("")
+    try:
+        part, sources = _trace_part(decompositions().get(operator, operator), node, nullcontext())
+    except RuntimeError as error:  # of PyTorch's, if the numbers of a tensor decide what happens
+        raise UnsupportedError(f"PyTorch cannot make it of other operators: {error}") from error
+    if any(inner.target is operator for inner in part.graph.nodes):
+        raise UnsupportedError("")
+    return part, sources
+
+
+def cast_automatically(node: fx.Node, part: fx.GraphModule) -> Part:
+    """A part of the model under an autocast, with the conversions that it comes to."""
+    device, dtype, enabled, *_ = node.args
+    casting = torch.autocast(str(device), dtype, enabled=bool(enabled))  # type: ignore[arg-type]
+    return _trace_part(lambda *args: part(*args[AUTOCAST_SETTINGS:]), node, casting)
+
+
+def _trace_part(function: Function, node: fx.Node, context: AbstractContextManager[Any]) -> Part:
+    """The operators that a function of a node's arguments runs, without writes to shared memory."""
+    leaves, structure = pytree.tree_flatten((node.args, node.kwargs))
+    values: list[Any] = [leaf.meta.get("val") if isinstance(leaf, fx.Node) else None for leaf in leaves]
+    places = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+    sources: list[fx.Node] = [leaves[i] for i in places]
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def run(*tensors: Tensor) -> list[Any]:
+        given = dict(zip(places, tensors, strict=True))
+        args, kwargs = pytree.tree_unflatten([given.get(i, leaf) for i, leaf in enumerate(leaves)], structure)
+        with context:
+            return pytree.tree_leaves(function(*args, **kwargs))
+
+    with mode, _without_onednn():  # tensors of their own, since one that is given twice would pass for one variable
+        given = [values[i] for i in places]
+        fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in given]
+        part = _without_writes(run, fakes)
+    for inner in part.graph.nodes:
+        inner.meta.update({key: value for key, value in node.meta.items() if key in ("stack_trace", "nn_module_stack")})
+    return part, sources
+
+
+def _without_writes(function: Function, tensors: list[Tensor]) -> fx.GraphModule:
+    """What PyTorch composes in C++ is taken apart only below, so that its own writes come out, and are undone then."""
+    part: fx.GraphModule = make_fx(functionalize(function), decomposition_table=decompositions())(*tensors)
+    if not any(map(_writes_within, part.graph.nodes)):
+        return part
+    again: fx.GraphModule = make_fx(functionalize(part), decomposition_table=decompositions())(*tensors)
+    if any(map(_writes_within, again.graph.nodes)):
+        raise UnsupportedError("PyTorch makes it by writes to shared memory, which it cannot undo")
+    return again
+
+
+def _writes_within(node: fx.Node) -> bool:
+    """Whether a node writes to what the program has made; to what it is given it writes its results, at last."""
+    is_operator = isinstance(node.target, torch._ops.OpOverload) and bool(node.all_input_nodes)
+    return is_operator and node.target._schema.is_mutable and node.all_input_nodes[0].op != "placeholder"  # type: ignore[union-attr]
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Where oneDNN may run an LSTM whole, PyTorch makes it of nothing else."""
+    enabled, *_ = torch.backends.mkldnn.set_flags(False, None, None, None)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(enabled, None, None, None)  # type: ignore[no-untyped-call]

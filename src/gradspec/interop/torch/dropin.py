@@ -24,8 +24,8 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
-from gradspec.interop.torch.call import call
 from gradspec.interop.torch.device import POOLING, is_there
+from gradspec.interop.torch.module import call
 from gradspec.interop.torch.operators import is_watched, pooled
 from gradspec.interop.torch.structure import PlannedPooling, opened
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype

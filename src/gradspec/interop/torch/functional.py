@@ -31,6 +31,7 @@ from gradspec.spec.ranked import ranked_operator
 theirs: Any = torch.nn.functional
 
 Function = Callable[..., Any]
+Define = Callable[[DropIn], Function]
 Ints = int | Sequence[int]
 Bins = int | Sequence[int | None]
 
@@ -65,6 +66,16 @@ def _script_as(theirs: Function, ours: Function) -> None:
     """
     choice: dict[str, Any] = {"if_true": theirs, "if_false": theirs, "default": True}
     boolean_dispatched[ours] = choice | {"index": MOST_ARGUMENTS, "arg_name": ""}
+
+
+def _for_ranks(operator: Function, is_worthwhile: Callable[[Graph], bool]) -> Callable[[Define], list[Function]]:
+    """Functions for 1, 2 and 3 axes; the decorated one makes the function that calls a drop-in."""
+
+    def defined(define: Define) -> list[Function]:
+        names = [(f"{operator.__name__}{rank}d", rank) for rank in (1, 2, 3)]
+        return [_replaces(name)(define(DropIn(name, _at_rank(operator, rank), is_worthwhile))) for name, rank in names]
+
+    return defined
 
 
 def _at_rank(operator: Function, rank: int) -> Function:
@@ -109,11 +120,8 @@ def _has_many_transposed(graph: Graph) -> bool:
 # --- convolution ------------------------------------------------------------------------------------------------------
 
 
-def _conv(rank: int) -> Function:
-    name = f"conv{rank}d"
-    own = DropIn(name, _at_rank(conv, rank), _has_many_products)
-
-    @_replaces(name)
+@_for_ranks(conv, _has_many_products)
+def _conv(own: DropIn) -> Function:
     def function(
         input: Tensor,
         weight: Tensor,
@@ -128,11 +136,8 @@ def _conv(rank: int) -> Function:
     return function
 
 
-def _conv_transpose(rank: int) -> Function:
-    name = f"conv_transpose{rank}d"
-    own = DropIn(name, _at_rank(conv_transpose, rank), _has_many_transposed)
-
-    @_replaces(name)
+@_for_ranks(conv_transpose, _has_many_transposed)
+def _conv_transpose(own: DropIn) -> Function:
     def function(
         input: Tensor,
         weight: Tensor,
@@ -149,18 +154,15 @@ def _conv_transpose(rank: int) -> Function:
     return function
 
 
-conv1d, conv2d, conv3d = map(_conv, (1, 2, 3))
-conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_conv_transpose, (1, 2, 3))
+conv1d, conv2d, conv3d = _conv
+conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose
 
 
 # --- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def _max_pool(rank: int) -> Function:
-    name = f"max_pool{rank}d"
-    own = DropIn(name, _at_rank(max_pool, rank), _has_many_cells)
-
-    @_replaces(name)
+@_for_ranks(max_pool, _has_many_cells)
+def _max_pool(own: DropIn) -> Function:
     def function(
         input: Tensor,
         kernel_size: Ints,
@@ -175,10 +177,9 @@ def _max_pool(rank: int) -> Function:
     return function
 
 
-def _avg_pool(rank: int) -> Function:
+@_for_ranks(avg_pool, _has_many_cells)
+def _avg_pool(own: DropIn) -> Function:
     """Of one axis torch's has no ``divisor_override``."""
-    name = f"avg_pool{rank}d"
-    own = DropIn(name, _at_rank(avg_pool, rank), _has_many_cells)
 
     def of_one_axis(
         input: Tensor,
@@ -202,25 +203,19 @@ def _avg_pool(rank: int) -> Function:
         options = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         return own((input,), options)  # type: ignore[no-any-return]
 
-    return _replaces(name)(of_one_axis if rank == 1 else of_more_axes)
+    return of_one_axis if own.name == "avg_pool1d" else of_more_axes
 
 
-def _adaptive_max_pool(rank: int) -> Function:
-    name = f"adaptive_max_pool{rank}d"
-    own = DropIn(name, _at_rank(adaptive_max_pool, rank), _has_many_bins)
-
-    @_replaces(name)
+@_for_ranks(adaptive_max_pool, _has_many_bins)
+def _adaptive_max_pool(own: DropIn) -> Function:
     def function(input: Tensor, output_size: Bins, return_indices: bool = False) -> Any:
         return own((input,), (output_size, return_indices))
 
     return function
 
 
-def _adaptive_avg_pool(rank: int) -> Function:
-    name = f"adaptive_avg_pool{rank}d"
-    own = DropIn(name, _at_rank(adaptive_avg_pool, rank), _has_many_bins)
-
-    @_replaces(name)
+@_for_ranks(adaptive_avg_pool, _has_many_bins)
+def _adaptive_avg_pool(own: DropIn) -> Function:
     def function(input: Tensor, output_size: Bins) -> Tensor:
         return own((input,), (output_size,))  # type: ignore[no-any-return]
 
@@ -247,10 +242,10 @@ def _lp_pool(rank: int) -> Function:
     return function
 
 
-max_pool1d, max_pool2d, max_pool3d = map(_max_pool, (1, 2, 3))
-avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = map(_adaptive_max_pool, (1, 2, 3))
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive_avg_pool, (1, 2, 3))
+max_pool1d, max_pool2d, max_pool3d = _max_pool
+avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max_pool
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg_pool
 lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 

@@ -1,23 +1,103 @@
-"""Graphs as modules: constants become buffers or parameters, and the module is called like any other."""
+"""Graphs and families as functions of tensors and as modules: constants become buffers or parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._python_dispatch import _disable_current_modes
 
+from gradspec.graph.family import MOST_GRAPHS, Family
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
-from gradspec.interop.torch.call import call
-from gradspec.interop.torch.structure import large_constants, with_inputs
-from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of
+from gradspec.graph.lru import LRUCache
+from gradspec.graph.types import DType, TensorType
+from gradspec.interop.torch.device import DEVICES
+from gradspec.interop.torch.operators import GRAPH, apply, is_watched, needs_gradient
+from gradspec.interop.torch.structure import OpenedGraph, large_constants, opened, with_inputs
+from gradspec.interop.torch.types import array_of, gradspec_dtype, require_tensor, tensor_of
 from gradspec.saving.graphs import from_text, to_text
 from gradspec.spec.errors import DTypeError, UnsupportedError
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+_constant_while_compiling: Callable[[Function], Function] = torch.compiler.assume_constant_result
+
+Types: TypeAlias = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
 ALL = "all"
+_CPU = torch.device("cpu")
+
+
+def call(graph: Graph, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The outputs of a graph, in memory of their own; autograd, ``torch.func``, compilers and tracers may watch.
+
+    >>> import gradspec as gs, torch
+    >>> square = gs.trace(lambda x: x * x, gs.f32[2])
+    >>> torch.func.jvp(lambda x: call(square, [x])[0], (torch.tensor([1.0, 3.0]),), (torch.ones(2),))[1]
+    tensor([2., 6.])
+    """
+    if torch.compiler.is_compiling():
+        return _call_compiled(graph, (), tensors)
+    known = opened(graph)
+    if not (is_watched(tensors) or needs_gradient(tensors)):
+        return known.closed.run(tensors)
+    return apply(known.structure, [*tensors, *known.constants(_device_of(tensors))])
+
+
+def _device_of(tensors: Sequence[Tensor]) -> torch.device:
+    """Where a graph runs that is given these."""
+    return tensors[0].device if tensors else _CPU
+
+
+def _call_compiled(source: Graph | FamilyModule, types: Types, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """A graph, or that of a family for ``types``, as one operator of the program that is compiled."""
+    constants = [_constant(source, types, i, _device_of(tensors)) for i in range(_count(source, types))]
+    return tuple(GRAPH([*tensors, *constants], _text(source, types)))
+
+
+def _opened(source: Graph | FamilyModule, types: Types) -> OpenedGraph:
+    return opened(source if isinstance(source, Graph) else _member(source, types).graph)
+
+
+@_constant_while_compiling
+def _text(source: Graph | FamilyModule, types: Types) -> str:
+    return _opened(source, types).structure.text
+
+
+@_constant_while_compiling
+def _count(source: Graph | FamilyModule, types: Types) -> int:
+    return len(_opened(source, types).constants(_CPU))
+
+
+@_constant_while_compiling
+def _constant(source: Graph | FamilyModule, types: Types, i: int, device: torch.device) -> Tensor:
+    return _opened(source, types).constants(device)[i]
+
+
+def run_there(graph: Graph, arrays: Sequence[Any]) -> Any:
+    """A graph on tensors of a device, and numbers without axes: one tensor for one output, a tuple for several."""
+    device = next(a.device for a in arrays if isinstance(a, Tensor) and a.device.type in DEVICES)
+    results = opened(graph).closed.run([_there(a, device) for a in arrays])
+    return results[0] if len(results) == 1 else results
+
+
+def _there(value: Any, device: torch.device) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.resolve_neg()
+    if getattr(value, "shape", None) != ():
+        raise UnsupportedError(
+            f"an array of {type(value).__name__} was given beside a tensor on {device}; move it there: "
+            f"torch.as_tensor(x, device={str(device)!r})"
+        )
+    return tensor_of(np.asarray(value)).to(device)
+
+
+# --- graphs as modules ------------------------------------------------------------------------------------------------
 
 
 def write(graph: Graph, parameters: str | Sequence[str] = ()) -> GradspecModule:
@@ -119,9 +199,7 @@ class GradspecModule(Holder):
     def graph(self) -> Graph:
         """The graph with the values that the module holds now, as constants."""
         held = self._open.inputs[self._inputs :]
-        values = {v: frozen_copy(tensor) for v, tensor in zip(held, self._held(), strict=True)}
-        constants = MappingProxyType({**values, **self._open.constants})
-        return Graph(self._open.inputs[: self._inputs], self._open.nodes, self._open.outputs, constants)
+        return _close(self._open, dict(zip(held, self._held(), strict=True)))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> GradspecModule:
         """What ``.to()``, ``.double()`` and the like do; a graph has dtypes of its own, which stay."""
@@ -153,7 +231,110 @@ def _listed(variables: Sequence[Var]) -> str:
     return ", ".join(map(repr, variables))
 
 
-def frozen_copy(tensor: Tensor) -> Any:
-    array = array_of(tensor).copy()
-    array.flags.writeable = False
-    return array
+def _close(graph: Graph, values: Mapping[Var, Tensor]) -> Graph:
+    """The graph with copies of tensors as constants in the place of its last inputs."""
+    arrays = {v: array_of(tensor).copy() for v, tensor in values.items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    inputs = graph.inputs[: len(graph.inputs) - len(arrays)]
+    return Graph(inputs, graph.nodes, graph.outputs, MappingProxyType({**arrays, **graph.constants}))
+
+
+# --- families as modules ----------------------------------------------------------------------------------------------
+
+
+def write_family(family: Family, parameters: str | Sequence[str] = ()) -> FamilyModule:
+    """The module of a family. ``parameters``: the constants that are trained, by name, or ``"all"``."""
+    example = family.example()
+    return FamilyModule(family, trained_constants(example, parameters))
+
+
+@dataclass(frozen=True, eq=False)
+class OpenMember:
+    """A graph of a family, which takes what the module holds as further inputs: the constants of these names."""
+
+    graph: Graph
+    inputs: tuple[Var, ...]
+    names: tuple[str, ...]
+
+
+class FamilyModule(Holder):
+    """A family as a function of tensors: of all sizes that it takes, and in the float dtype that the module has.
+
+    What the graphs hold alike, the module holds for all: the weights, under the names of the constants. Numbers that a
+    size brings along, such as a table of positions, stay in the graph for that size.
+    """
+
+    def __init__(self, family: Family, trained: set[Var]) -> None:
+        super().__init__(family.signature)
+        example = family.example()
+        held = {*trained, *large_constants(example)}
+        values = {v: array for v, array in example.constants.items() if v in held}
+        self._family = family
+        self._trained = tuple(v.name for v in values if v in trained)
+        self._names = tuple(v.name for v in values)
+        self._members = LRUCache[OpenMember](MOST_GRAPHS)
+        self._hold_all(values, trained)
+
+    def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """One tensor for one output, a tuple for several."""
+        for tensor in tensors:
+            require_tensor(tensor)
+        types = tuple([(t.dtype, tuple(t.shape)) for t in tensors[: len(self._family.inputs)]])
+        held = self._held()
+        operands = [*tensors, *[held[i] for i in _places(self, types)]]
+        if torch.compiler.is_compiling():
+            results = _call_compiled(self, types, operands)
+        else:
+            results = call(_member(self, types).graph, operands)
+        return results[0] if len(results) == 1 else results
+
+    def at(self, *like: Any, dtype: DType | None = None, **sizes: int) -> Graph:
+        """The graph for arrays or types like these, or for sizes by name, with the values that the module holds now."""
+        member = self._member(self._family.at(*like, dtype=dtype, **sizes))
+        held = dict(zip(self._names, self._held(), strict=True))
+        return _close(member.graph, {v: held[v.name] for v in member.graph.inputs[len(member.inputs) :]})
+
+    def _member(self, graph: Graph) -> OpenMember:
+        return self._members.get_or_make(graph, lambda: self._open_member(graph))
+
+    def _open_member(self, graph: Graph) -> OpenMember:
+        origin = {v.name: array for v, array in self._family.example().constants.items()}
+        names = set(self._names)
+        held = [v for v, array in graph.constants.items() if v.name in names and _is_the_same(origin[v.name], array)]
+        missing = {*self._trained} - {v.name for v in held}
+        if missing:
+            raise UnsupportedError(
+                f"the graph for ({', '.join(map(repr, graph.inputs))}) does not have what is trained as the others do: "
+                f"{', '.join(sorted(missing))}; leave it out of parameters="
+            )
+        return OpenMember(with_inputs(graph, held), graph.inputs, tuple(v.name for v in held))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_members": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_members": LRUCache[OpenMember](MOST_GRAPHS)})  # type: ignore[no-untyped-call]
+
+
+@_constant_while_compiling
+def _places(module: FamilyModule, types: Types) -> tuple[int, ...]:
+    """Which of the tensors that the module holds this graph takes."""
+    return tuple(module._names.index(name) for name in _member(module, types).names)
+
+
+def _member(module: FamilyModule, types: Types) -> OpenMember:
+    """The graph for these types, made as if nobody watched: neither a transformation nor a compiler is to see it."""
+    like = [TensorType(gradspec_dtype(dtype), tuple(map(int, shape))) for dtype, shape in types]
+    with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.inference_mode(False):
+        return module._member(module._family.at(*like))
+
+
+def _is_the_same(origin: Array, array: Array) -> bool:
+    """Whether a constant is that of the example, in its own dtype."""
+    if origin is array:
+        return True
+    if origin.shape != array.shape:
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array_equal(origin.astype(array.dtype), array, equal_nan=array.dtype.kind not in "iub")

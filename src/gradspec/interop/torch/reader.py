@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from operator import getitem
+from copy import deepcopy
+from dataclasses import dataclass
+from operator import getitem, index
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from gradspec.graph.builder import Builder
+from gradspec.graph.family import Family, OpenType, Sizes
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
-from gradspec.graph.types import TensorType, f32
+from gradspec.graph.types import DType, TensorType, f32, type_of
+from gradspec.interop.refusals import Refusals
 from gradspec.interop.torch.aten import AtenEntry, entry_of
 from gradspec.interop.torch.aten.table import to_dtype
-from gradspec.interop.torch.capture import captured, gives_operand, is_autocast, is_gradient_switch
-from gradspec.interop.torch.decompose import cast_automatically, decomposed
-from gradspec.interop.torch.refusals import TorchRefusals
-from gradspec.interop.torch.state import Held, chosen_inputs, tensors_held
-from gradspec.interop.torch.types import array_of, gradspec_type
+from gradspec.interop.torch.capture import (
+    as_model,
+    capture_program,
+    cast_automatically,
+    decompose_node,
+    gives_operand,
+    is_autocast,
+    is_gradient_switch,
+)
+from gradspec.interop.torch.types import array_of, gradspec_type, torch_dtype
 from gradspec.ops.pointwise import detach
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
@@ -36,7 +48,7 @@ def read(
     training: bool = False,
 ) -> Graph:
     """The graph of a module, an exported program or an ``fx.GraphModule``; see ``gs.from_torch``."""
-    program = captured(model, example_args, example_kwargs or {}, training)
+    program = capture_program(model, example_args, example_kwargs or {}, training)
     _require_no_effects(program)
     return _Reader(program).graph(params)
 
@@ -70,8 +82,8 @@ class _Reader:
 
     def graph(self, params: str | Sequence[str]) -> Graph:
         self._take_inputs()
-        held = tensors_held(self.program)
-        self._take_held(held, chosen_inputs(self.program, held, params))
+        held = held_tensors(self.program)
+        self._take_held(held, choose_inputs(self.program, held, params))
         results = self._run(self.program.graph)
         self.refusals.raise_any()
         return self.builder.build(self._outputs(results), allow_unused=True)
@@ -174,7 +186,7 @@ class _Reader:
     def _decomposed(self, node: fx.Node) -> Any:
         """An operator that the table lacks, as PyTorch makes it of others."""
         try:
-            part, sources = decomposed(node)
+            part, sources = decompose_node(node)
         except UnsupportedError:
             _require_no_chance(node)
             raise
@@ -250,3 +262,202 @@ def _require_types(found: Any, expected: Any) -> None:
 def _varies(value: Any) -> bool:
     """Whether a value depends on variables of the graph."""
     return isinstance(value, Var) or (isinstance(value, list | tuple) and any(map(_varies, value)))
+
+
+# --- parameters, buffers and constants --------------------------------------------------------------------------------
+
+
+PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor that the program holds, under the name it has in the model, and the node that stands for it."""
+
+    name: str
+    node: fx.Node
+    tensor: Tensor
+    is_parameter: bool
+
+    @property
+    def key(self) -> int:
+        """The same for one tensor under several names, which is one variable of the graph."""
+        return id(self.tensor)
+
+
+def held_tensors(program: ExportedProgram) -> list[Held]:
+    """Everything that the program takes besides the arguments of the model."""
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    values = {**program.constants, **program.state_dict}
+    return [
+        Held(spec.target, nodes[spec.arg.name], values[spec.target], spec.kind in PARAMETERS)
+        for spec in program.graph_signature.input_specs
+        if spec.target is not None and isinstance(values.get(spec.target), Tensor)
+    ]
+
+
+def choose_inputs(program: ExportedProgram, held: Sequence[Held], params: str | Sequence[str]) -> list[Held]:
+    """What becomes an input: nothing, all of the state dict that the program reads, or what is named."""
+    by_name = {h.name: h for h in held if h.is_parameter}
+    if params == "constants":
+        return []
+    if params == "inputs":
+        read = {h.key for h in held if h.node.users}
+        return [by_name[name] for name in program.state_dict if name in by_name and by_name[name].key in read]
+    if isinstance(params, str):
+        raise ValueError(f'params={params!r} must be "constants", "inputs" or a list of the names of parameters')
+    unknown = [name for name in params if name not in by_name]
+    if unknown:
+        raise ValueError(
+            f"the model has no parameter or buffer called {', '.join(unknown)}; it has {', '.join(by_name) or 'none'}"
+        )
+    return [by_name[name] for name in params]
+
+
+# --- places in a model's source ---------------------------------------------------------------------------------------
+
+
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in .*\n\s*(?P<code>.*)')
+_LIBRARY = str(Path(torch.__file__).parent)
+
+
+class TorchRefusals(Refusals):
+    def add_node(self, node: fx.Node, reason: str) -> None:
+        self.add(str(node.target), reason, place_of(node))
+
+    def as_reason(self) -> str:
+        """The reason why an operator that is made of these is refused; nobody writes those of the library ``prims``."""
+        parts = [
+            f"{name}: {reason}" if reason else name for name, reason in self.places if not name.startswith("prims")
+        ]
+        return f"PyTorch makes it of {'; '.join(parts)}" if parts else ""
+
+
+def place_of(node: fx.Node) -> str:
+    """The innermost line outside PyTorch that led to a node, or its innermost line and the part of the model."""
+    frames = [match.groupdict() for match in _FRAME.finditer(node.meta.get("stack_trace") or "")]
+    own = [frame for frame in frames if not frame["file"].startswith(_LIBRARY)]
+    if own:
+        return "{file}:{line}: {code}".format(**own[-1])
+    parts = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+    inside = f" (in {parts[-1]})" if parts else ""
+    return ("{file}:{line}: {code}".format(**frames[-1]) if frames else f"node {node.name}") + inside
+
+
+# --- models of open sizes ---------------------------------------------------------------------------------------------
+
+
+def read_family(
+    model: Any,
+    example_args: Sequence[Any],
+    *,
+    params: str | Sequence[str],
+    example_kwargs: Mapping[str, Any],
+    dynamic: Any,
+    training: bool = False,
+) -> Family:
+    """The family of a model whose axes ``dynamic`` names; see ``gs.from_torch``.
+
+    A copy of the model as it is now is captured anew for each size and float dtype that is met. ``torch.export`` knows
+    symbolic sizes, too, but refuses models that compare a size with a number.
+    """
+    if not isinstance(dynamic, Mapping) or not all(isinstance(axes, Mapping) for axes in dynamic.values()):
+        raise TypeError(f"dynamic={dynamic!r} does not name sizes; say which, such as dynamic={{'x': {{0: 'batch'}}}}")
+    examples = _Examples(example_args, example_kwargs, training)
+    first = examples.read(model, examples.types, params)
+    inputs = first.inputs[: len(examples.types)]
+    if [v.type for v in inputs] != examples.types:  # PyTorch may order arguments by keyword as the model does
+        raise ValueError("give the arguments of example_kwargs in the order in which the model takes them")
+    opened = named_axes({v.name: v.type for v in inputs}, dynamic)
+    _require_open(model, dynamic)
+    kept = _copy(model.module() if isinstance(model, ExportedProgram) else as_model(model))
+
+    def make(sizes: Sizes, dtype: DType | None) -> Graph:
+        module = kept if dtype is None else _copy(kept).to(torch_dtype(dtype))  # as by model.double()
+        return examples.read(module, [t.at(sizes, dtype) for t in opened.values()], params)
+
+    return Family(opened, make, first)
+
+
+class _Examples:
+    """Example arguments in any nesting: the types of the tensors among them, and the same nesting of others."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], training: bool) -> None:
+        self._training = training
+        self._leaves, self._nesting = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        self._places = [i for i, leaf in enumerate(self._leaves) if _is_array(leaf)]
+        self.types = [_type(self._leaves[i]) for i in self._places]
+
+    def read(self, model: Any, types: Sequence[TensorType], params: str | Sequence[str]) -> Graph:
+        """The graph of a model for arguments of these types, in the same nesting."""
+        leaves = list(self._leaves)
+        for i, t in zip(self._places, types, strict=True):
+            leaves[i] = t
+        args, kwargs = pytree.tree_unflatten(leaves, self._nesting)
+        return read(model, args, params=params, example_kwargs=kwargs, training=self._training)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor | TensorType) or hasattr(leaf, "__array_interface__")
+
+
+def _type(leaf: Any) -> TensorType:
+    if isinstance(leaf, TensorType):
+        return leaf
+    return gradspec_type(leaf) if isinstance(leaf, Tensor) else type_of(leaf)
+
+
+# --- names of sizes ---------------------------------------------------------------------------------------------------
+
+
+def named_axes(types: Mapping[str, TensorType], dynamic: Mapping[str, Mapping[int, Any]]) -> dict[str, OpenType]:
+    """The types of the inputs with names for the axes that ``dynamic`` opens, ``{"x": {0: "batch"}}``."""
+    unknown = [name for name in dynamic if name not in types]
+    if unknown:
+        raise ValueError(f"dynamic names {', '.join(map(repr, unknown))}; the model's inputs are {', '.join(types)}")
+    opened = {name: OpenType(t.dtype, _dims(name, t, dynamic.get(name, {}))) for name, t in types.items()}
+    sizes: dict[str, int] = {}
+    for name, open_type in opened.items():
+        for dim, n in zip(open_type.dims, types[name].shape, strict=True):
+            if isinstance(dim, str) and sizes.setdefault(dim, n) != n:
+                raise ShapeError(
+                    f"dynamic calls {dim!r} what is {sizes[dim]} in one example and {n} in {name}: {types[name]}; give "
+                    "examples of one size, or other names"
+                )
+    return opened
+
+
+def _dims(name: str, t: TensorType, axes: Mapping[Any, Any]) -> tuple[int | str, ...]:
+    dims: list[int | str] = list(t.shape)
+    for axis, dim in axes.items():
+        if not -t.ndim <= index(axis) < t.ndim:
+            raise ShapeError(f"dynamic names axis {axis} of {name}: {t}, which has {t.ndim} axes")
+        called = getattr(dim, "__name__", dim)  # a torch.export.Dim has one
+        if not isinstance(called, str) or not called:
+            raise TypeError(f"dynamic calls axis {axis} of {name} {dim!r}; give a text, such as 'batch'")
+        dims[index(axis)] = called
+    return tuple(dims)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def _require_open(model: Any, dynamic: Mapping[str, Mapping[int, Any]]) -> None:
+    if isinstance(model, ExportedProgram) and any(dynamic.values()):
+        shapes = [node.meta["val"].shape for node in model.graph.find_nodes(op="placeholder") if "val" in node.meta]
+        if not any(isinstance(n, torch.SymInt) for shape in shapes for n in shape):
+            raise ShapeError(
+                "the program was exported for fixed sizes, so it is no family; export it with dynamic_shapes, or give "
+                "the module"
+            )
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """The model as it is now, whatever becomes of it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # of PyTorch's, about its own code
+            return deepcopy(model)
+    except Exception as error:
+        error.add_note("a family keeps a copy of its model, to import it for other sizes, and this one has none")
+        raise

@@ -12,21 +12,7 @@ from gradspec.graph.ir import Array
 from gradspec.graph.types import DTYPES, DType, TensorType
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
-_TORCH = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "u8": torch.uint8,
-    "u16": torch.uint16,
-    "u32": torch.uint32,
-    "u64": torch.uint64,
-    "bool": torch.bool,
-}
+_TORCH: dict[str, torch.dtype] = {name: getattr(torch, dtype.numpy.name) for name, dtype in DTYPES.items()}
 _GRADSPEC = {_TORCH[name]: dtype for name, dtype in DTYPES.items()}
 
 _BF16 = DTYPES["bf16"].numpy  # which NumPy and PyTorch exchange only as integers
@@ -49,12 +35,9 @@ def gradspec_dtype(dtype: torch.dtype) -> DType:
     i64
     """
     if dtype not in _GRADSPEC:
-        raise DTypeError(f"tensors of {dtype} are not supported; convert with .to() to one of {_names()}")
+        names = ", ".join(map(str, _GRADSPEC))
+        raise DTypeError(f"tensors of {dtype} are not supported; convert with .to() to one of {names}")
     return _GRADSPEC[dtype]
-
-
-def _names() -> str:
-    return ", ".join(str(_TORCH[name]) for name in DTYPES)
 
 
 def gradspec_type(tensor: Tensor) -> TensorType:
@@ -134,6 +117,5 @@ class _Writable:
     """The memory of a read-only array: PyTorch has no tensors that are, and warns of every one it is given."""
 
     def __init__(self, array: Array) -> None:
-        address, _ = array.__array_interface__["data"]
-        self.__array_interface__: dict[str, Any] = {**array.__array_interface__, "data": (address, False)}
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
         self.array = array

@@ -21,7 +21,7 @@ from gradspec.backends.cpu.axes import Axis, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.layout.arguments import SQUARE_BYTES, CopiedBox, CopyArguments, CopyKind
 from gradspec.backends.numpy import KERNELS as VIEWS
-from gradspec.backends.xp.layout import progressions
+from gradspec.backends.xp.rules import progressions
 from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand

@@ -12,7 +12,7 @@ from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.planning import grid
 from gradspec.backends.cpu.pool.arguments import IndexKind, UnpoolArguments
-from gradspec.backends.numpy.pool import require_in_plane
+from gradspec.backends.numpy.windows import require_in_plane
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand
 from gradspec.runtime.memory import aligned

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gradspec.interop.jax.primitives import layout, pointwise, reduce
+from gradspec.interop.jax.primitives import arithmetic, layout
 
-RULES: dict[str, layout.Rule] = layout.RULES | pointwise.RULES | reduce.RULES
+RULES: dict[str, layout.Rule] = layout.RULES | arithmetic.RULES
 
 NO_MEANING = frozenset(
     (

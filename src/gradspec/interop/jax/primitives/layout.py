@@ -72,34 +72,30 @@ def require_truths(x: Var) -> Var:
 # --- by stated steps --------------------------------------------------------------------------------------------------
 
 
-def _broadcast_in_dim(x: Var, *, shape: Sizes, broadcast_dimensions: Sizes) -> Any:
+def _broadcast_in_dim(x: Var, *, shape: Sizes, broadcast_dimensions: Sizes) -> Var:
     """Axis ``k`` of ``x`` is axis ``broadcast_dimensions[k]`` of the result."""
     axes = dict(zip(broadcast_dimensions, x.shape, strict=True))
     return broadcast_to(reshape(x, [axes.get(a, 1) for a in range(len(shape))]), shape)
 
 
-def _squeeze(x: Var, *, dimensions: Sizes) -> Any:
+def _squeeze(x: Var, *, dimensions: Sizes) -> Var:
     return reshape(x, [n for a, n in enumerate(x.shape) if a not in dimensions])
 
 
-def _expand_dims(x: Var, *, dimensions: Sizes) -> Any:
+def _expand_dims(x: Var, *, dimensions: Sizes) -> Var:
     sizes = iter(x.shape)
     return reshape(x, [1 if a in dimensions else next(sizes) for a in range(x.ndim + len(dimensions))])
 
 
-def _unstack(x: Var, *, axis: int) -> Any:
-    return [_squeeze(part, dimensions=(axis,)) for part in compose.split(x, [1] * x.shape[axis], axis)]
-
-
-def _slice(x: Var, *, start_indices: Sizes, limit_indices: Sizes, strides: Sizes | None) -> Any:
+def _slice(x: Var, *, start_indices: Sizes, limit_indices: Sizes, strides: Sizes | None) -> Var:
     return getitem(x, tuple(starmap(slice, zip(start_indices, limit_indices, strides or (1,) * x.ndim, strict=True))))
 
 
-def _rev(x: Var, *, dimensions: Sizes) -> Any:
+def _rev(x: Var, *, dimensions: Sizes) -> Var:
     return getitem(x, tuple(slice(None, None, -1 if a in dimensions else 1) for a in range(x.ndim)))
 
 
-def pad_with_gaps(x: Var, ends: Ends, value: float = 0) -> Any:
+def pad_with_gaps(x: Var, ends: Ends, value: float = 0) -> Var:
     """Cells of ``value`` before, after and between those of ``x``; what a negative number takes away are the last."""
     grown = tuple((max(lo, 0), max(hi, 0)) for lo, hi, _ in ends)
     gaps = tuple(gap for *_, gap in ends)
@@ -142,11 +138,11 @@ class _Slices:
     inside: Index
     """Whether the slice at each place lies within the operand; None if all do."""
 
-    def view_rows(self, x: Var) -> Any:
+    def view_rows(self, x: Var) -> Var:
         moved, stop = transpose(x, self.axes), len(self.axes) - (len(self.labels) - len(self.rows.shape))
         return reshape(moved, (*moved.shape[: self.shared], -1, *moved.shape[stop:]))
 
-    def restore(self, rows: Any, like: Var) -> Any:
+    def restore(self, rows: Var, like: Var) -> Var:
         return transpose(reshape(rows, [like.shape[a] for a in self.axes]), compose.inverse_permutation(self.axes))
 
 
@@ -163,7 +159,8 @@ def _locate_slices(
     for i, a in enumerate(moving, 1):
         rows = rows * x.shape[a] if i > 1 else rows
         if a in starts:
-            first = transpose(_clip(starts[a], x.shape[a] - sizes[a]), places)
+            start, most = starts[a], x.shape[a] - sizes[a]
+            first = transpose(clamp(start, 0, most) if isinstance(start, Var) else np.clip(start, 0, most), places)
             begin = reshape(first, (*first.shape, *(1,) * len(moving)))
             rows = begin if i == 1 else rows + begin
         if sizes[a] > 1:
@@ -172,10 +169,6 @@ def _locate_slices(
     inside = None if clipped else _test_inside([(start, x.shape[a] - sizes[a]) for a, start in starts.items()])
     labels = [*places, *(len(places) + a for a in moving + rest)]
     return _Slices([*shared, *moving, *rest], len(shared), labels, whole, inside)
-
-
-def _clip(start: Index, most: int) -> Any:
-    return clamp(start, 0, most) if isinstance(start, Var) else np.clip(start, 0, most)
 
 
 def _test_inside(starts: Sequence[tuple[Index, int]]) -> Index:
@@ -203,7 +196,7 @@ def _label_axes(rank: int, window: Collection[int], ndim: int, missing: Collecti
     return [rank - len(window) + next(cells) if i in window else next(places) for i in range(rank)]
 
 
-def _arrange(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
+def _arrange(x: Var, have: Sequence[int], want: Sequence[int]) -> Var:
     """The axes of ``x`` in another order; those that only one side has are of size 1."""
     sizes = dict(zip(have, x.shape, strict=True))
     both = [label for label in have if label in want]
@@ -212,14 +205,14 @@ def _arrange(x: Any, have: Sequence[int], want: Sequence[int]) -> Any:
     return reshape(moved, [sizes.get(label, 1) for label in want])
 
 
-def _spread_to_cells(slices: _Slices, mask: Index, cells: Any) -> Any:
+def _spread_to_cells(slices: _Slices, mask: Index, cells: Var) -> Var:
     """What is known of each slice, for all its cells."""
     places = len(mask.shape)
     arranged = _arrange(mask, range(places), slices.labels[:places])
     return broadcast_to(reshape(arranged, (*arranged.shape, *(1,) * (len(cells.shape) - places))), cells.shape)
 
 
-def _read(x: Var, slices: _Slices) -> Any:
+def _read(x: Var, slices: _Slices) -> Var:
     rows = slices.view_rows(x)
     if not isinstance(slices.rows, Var) and not slices.shared:
         return compose.take(rows, slices.rows, 0)
@@ -239,7 +232,7 @@ def _gather(x: Var, indices: Var, *, dimension_numbers: Any, slice_sizes: Sizes,
     return _arrange(y, slices.labels, wanted)
 
 
-def _dynamic_slice(x: Var, *starts: Var, slice_sizes: Sizes) -> Any:
+def _dynamic_slice(x: Var, *starts: Var, slice_sizes: Sizes) -> Var:
     """Along axes where the start is known a plain slice."""
     known = [constant(start) for start in starts]
     ends = zip(known, slice_sizes, x.shape, strict=True)
@@ -250,7 +243,7 @@ def _dynamic_slice(x: Var, *starts: Var, slice_sizes: Sizes) -> Any:
     return _arrange(_read(x, slices), slices.labels, range(x.ndim)) if moving else x
 
 
-def _write(x: Var, updates: Var, slices: _Slices, labels: Sequence[int], reduction: str) -> Any:
+def _write(x: Var, updates: Var, slices: _Slices, labels: Sequence[int], reduction: str) -> Var:
     """Slices that are not inside are left out: they go to a row of their own, behind the others."""
     rows, cells, axis = slices.view_rows(x), _arrange(updates, labels, slices.labels), slices.shared
     if slices.inside is None:
@@ -279,7 +272,7 @@ def _scatter(reduction: str) -> Rule:
     return rule
 
 
-def _dynamic_update_slice(x: Var, update: Var, *starts: Var) -> Any:
+def _dynamic_update_slice(x: Var, update: Var, *starts: Var) -> Var:
     places = dict(enumerate(map(_as_i64, starts)))
     return _write(x, update, _locate_slices(x, places, update.shape), range(x.ndim), "none")
 
@@ -292,7 +285,9 @@ RULES: dict[str, Rule] = {
     "expand_dims": _expand_dims,
     "concatenate": lambda *xs, dimension: concat(xs, dimension),
     "stack": lambda *xs, axis: concat([_expand_dims(x, dimensions=(axis,)) for x in xs], axis),
-    "unstack": _unstack,
+    "unstack": lambda x, *, axis: [
+        _squeeze(part, dimensions=(axis,)) for part in compose.split(x, [1] * x.shape[axis], axis)
+    ],
     "split": lambda x, *, sizes, axis: compose.split(x, [int(n) for n in sizes], axis),
     "tile": lambda x, *, reps: compose.tile(x, reps),
     "slice": _slice,

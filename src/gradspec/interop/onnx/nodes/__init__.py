@@ -1,14 +1,13 @@
 """How each operator of ONNX is written in gradspec's, by its name; every handler knows all versions of its operator."""
 
 from gradspec.interop.onnx.node import Handler, Signature
-from gradspec.interop.onnx.nodes import fused, layout, pointwise, quantize, reduce, windows
+from gradspec.interop.onnx.nodes import arithmetic, fused, layout, quantize, windows
 
 _FOREIGN = fused.FOREIGN | quantize.FOREIGN
 
 HANDLERS: dict[str, Handler] = {
     **layout.HANDLERS,
-    **pointwise.HANDLERS,
-    **reduce.HANDLERS,
+    **arithmetic.HANDLERS,
     **windows.HANDLERS,
     **quantize.HANDLERS,
     **{name: handler for name, (handler, _) in _FOREIGN.items()},

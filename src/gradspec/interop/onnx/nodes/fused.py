@@ -16,7 +16,7 @@ import numpy as np
 from gradspec.graph.ir import Var
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode, Signature, apply_to_operands, foreign
-from gradspec.interop.onnx.nodes import reduce, windows
+from gradspec.interop.onnx.nodes import arithmetic, windows
 from gradspec.ops.layout import concat, getitem, transpose, turned
 from gradspec.ops.linear import matmul
 from gradspec.ops.pointwise import clamp, gelu, leaky_relu, relu, scale, sigmoid, softplus, tanh
@@ -34,7 +34,7 @@ def _of_sum(function: Callable[[Any], Any]) -> Handler:
     return lambda node: function(_sum(node, 0, 1))
 
 
-def _sum(node: OnnxNode, *places: int) -> Any:
+def _sum(node: OnnxNode, *places: int) -> Var:
     first, *others = [node.variable(i) for i in places if node.has(i)]
     return sum(others, start=first)
 
@@ -48,18 +48,18 @@ def _skip_layer_norm(node: OnnxNode) -> Any:
     shift = (node.variable(3),) if node.has(3) else ()
     operands, outputs = (total, node.variable(2), *shift), ("", "", "")
     inner = replace(node, operands=operands, outputs=outputs, attributes=settings)
-    return [*reduce.HANDLERS["LayerNormalization"](inner), total][: len(node.outputs)]
+    return [*arithmetic.HANDLERS["LayerNormalization"](inner), total][: len(node.outputs)]
 
 
 def _rms_norm(node: OnnxNode) -> Any:
     _refuse_statistics(node, 1)
-    return reduce.HANDLERS["RMSNormalization"](node)
+    return arithmetic.HANDLERS["RMSNormalization"](node)
 
 
 def _skip_rms_norm(node: OnnxNode) -> Any:
     total, settings = _sum(node, 0, 1, 3), {"axis": -1, "stash_type": 1, "epsilon": node.attribute("epsilon")}
     _refuse_statistics(node, 1, 2)
-    y = reduce.HANDLERS["RMSNormalization"](replace(node, operands=(total, node.variable(2)), attributes=settings))
+    y = arithmetic.HANDLERS["RMSNormalization"](replace(node, operands=(total, node.variable(2)), attributes=settings))
     return [y, total, total, total][: len(node.outputs)]  # those between have no names
 
 
@@ -96,10 +96,10 @@ def _conv(node: OnnxNode) -> Any:
 
 def _gemm(node: OnnxNode) -> Any:
     names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(node.attribute("activation"), ())
-    return _activate(node, reduce.HANDLERS["Gemm"](node), [node.attribute(f"activation_{name}") for name in names])
+    return _activate(node, arithmetic.HANDLERS["Gemm"](node), [node.attribute(f"activation_{name}") for name in names])
 
 
-def _matmul(node: OnnxNode) -> Any:
+def _matmul(node: OnnxNode) -> Var:
     """``alpha`` times the product of matrices, of which each may be transposed."""
     if node.flag("transBatchA") or node.flag("transBatchB"):
         raise UnsupportedError(f"{node.op_type} with leading axes exchanged")
@@ -116,7 +116,7 @@ def _scaled(function: Callable[[Any], Any]) -> Handler:
     return apply_to_operands(lambda x, alpha, beta: scale(function(scale(x, beta)), alpha), "alpha", "beta")
 
 
-def _image_scaler(node: OnnxNode) -> Any:
+def _image_scaler(node: OnnxNode) -> Var:
     """The image times one number, and a number added to each channel."""
     x, bias = node.variable(0), node.attribute("bias")
     rank = len(windows.spatial(x.shape))
@@ -126,7 +126,7 @@ def _image_scaler(node: OnnxNode) -> Any:
     return scale(x, node.attribute("scale")) + reshape(numbers, (len(bias), *(1,) * rank))
 
 
-def _crop(node: OnnxNode) -> Any:
+def _crop(node: OnnxNode) -> Var:
     """Without a border of left, top, right and bottom; or, with a height and a width, so much from the corner on."""
     x, border, wanted = node.variable(0), node.attribute("border"), node.attribute("scale")
     if x.ndim != 4 or len(border) != 4 or len(wanted) not in (0, 2) or min(border) < 0:
@@ -182,12 +182,12 @@ def _heads(node: OnnxNode) -> int:
     return heads
 
 
-def _cut(x: Any, sizes: Sequence[int]) -> list[Any]:
+def _cut(x: Var, sizes: Sequence[int]) -> list[Any]:
     """Parts of the last axis."""
     return [getitem(x, (..., slice(end - size, end))) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
-def _split_heads(x: Any, heads: int) -> Any:
+def _split_heads(x: Var, heads: int) -> Var:
     """``(N, places, heads · size)`` as ``(N, heads, places, size)``."""
     n, places, size = x.shape
     if size % heads:
@@ -195,7 +195,7 @@ def _split_heads(x: Any, heads: int) -> Any:
     return transpose(reshape(x, (n, places, heads, size // heads)), (0, 2, 1, 3))
 
 
-def _attend(node: OnnxNode, q: Any, k: Any, v: Any, *, mask: int, bias: int) -> Any:
+def _attend(node: OnnxNode, q: Var, k: Var, v: Var, *, mask: int, bias: int) -> Var:
     n, heads, places, size = q.shape
     scores = scale(matmul(q, turned(k)), node.attribute("scale") or 1 / sqrt(size))
     if node.has(mask):
@@ -211,7 +211,7 @@ def _attend(node: OnnxNode, q: Any, k: Any, v: Any, *, mask: int, bias: int) -> 
     return reshape(transpose(y, (0, 2, 1, 3)), (n, places, heads * v.shape[3]))
 
 
-def _seen_keys(node: OnnxNode, mask: Var, scores: Var) -> Any:
+def _seen_keys(node: OnnxNode, mask: Var, scores: Var) -> Var:
     """Where a mask has ones, or before the length that it gives for each sample."""
     n, _, places, keys = scores.shape
     if mask.shape == (n,):

@@ -15,10 +15,10 @@ from gradspec.backends import numpy
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import boolean, dtype_of, i64, u8
 from gradspec.interop import compose, indexing
+from gradspec.interop.onnx.files import MAX_CELLS, MAX_RANK, kind_of
 from gradspec.interop.onnx.folding import ARITHMETIC
 from gradspec.interop.onnx.node import Handler, OnnxNode, Value, normal_axes
 from gradspec.interop.onnx.nodes.windows import halves
-from gradspec.interop.onnx.tensors import MAX_CELLS, MAX_RANK, kind_of
 from gradspec.ops import layout
 from gradspec.ops.convert import CONVERT, Conversion, convert
 from gradspec.ops.gather import from_the_front, gather, scattered, take
@@ -79,17 +79,13 @@ def _range(node: OnnxNode) -> Array:
     return numbers.astype(kind)
 
 
-def _refuse_variables(node: OnnxNode) -> Any:
+def _refuse_variables(node: OnnxNode) -> Var:
     raise UnsupportedError(f"{node.op_type} of values that are not known at import")
 
 
 def _if(node: OnnxNode) -> Any:
     """The results of the branch that a known condition chooses; the other is not looked at."""
     return node.scope.branch(node.attribute("then_branch" if node.known_number(0) else "else_branch"))
-
-
-def _cast(node: OnnxNode) -> Value:
-    return _to_kind(node, kind_of(node.attribute("to")))
 
 
 def _cast_like(node: OnnxNode) -> Value:
@@ -184,7 +180,7 @@ def _expand(node: OnnxNode) -> Value:
 def _tile(node: OnnxNode) -> Value:
     x, repeats = node.value(0), node.known_ints(1)
     if isinstance(x, Var):
-        return compose.tile(x, repeats)  # type: ignore[no-any-return]
+        return compose.tile(x, repeats)
     if len(repeats) != x.ndim or any(n < 0 for n in repeats):
         raise FormatError(f"its repeats are {brief(repeats[:8])}, and its input has {x.ndim} axes")
     node.scope.charge(x.size * prod(repeats))
@@ -258,7 +254,7 @@ def _slice_limits(node: OnnxNode) -> tuple[list[int], list[int], list[int] | Non
 # --- borders and blocks of images -------------------------------------------------------------------------------------
 
 
-def _pad(node: OnnxNode) -> Any:
+def _pad(node: OnnxNode) -> Var:
     x, mode = node.variable(0), node.choice("mode", "constant", "reflect", "edge", "wrap")
     ends = list(node.attributes["pads"]) if "pads" in node.attributes else node.known_ints(1)
     value = node.known_number(2) if node.has(2) else node.attributes.get("value", 0)
@@ -269,7 +265,7 @@ def _pad(node: OnnxNode) -> Any:
     return compose.pad(x, [pairs.get(a, (0, 0)) for a in range(x.ndim)], mode, value)
 
 
-def _center_crop_pad(node: OnnxNode) -> Any:
+def _center_crop_pad(node: OnnxNode) -> Var:
     x, sizes, named = node.variable(0), _known_shape(node, 1), node.attribute("axes")
     axes = tuple(range(x.ndim)) if named is None else normal_axes(named, x.ndim)
     if len(axes) != len(sizes):
@@ -281,7 +277,7 @@ def _center_crop_pad(node: OnnxNode) -> Any:
     return compose.pad(x, pairs)
 
 
-def _move_blocks(node: OnnxNode) -> Any:
+def _move_blocks(node: OnnxNode) -> Var:
     function = compose.depth_to_space if node.op_type == "DepthToSpace" else compose.space_to_depth
     channels_first = node.choice("mode", "DCR", "CRD") == "CRD"
     return function(node.variable(0), node.attribute("blocksize"), channels_first=channels_first)
@@ -314,7 +310,7 @@ def _gather_known(node: OnnxNode) -> Value:
         raise FormatError(f"its indices are {places.dtype}, and integers are needed")
     node.scope.charge(places.size)
     if isinstance(x, Var):
-        return compose.take(x, places, axis)  # type: ignore[no-any-return]
+        return compose.take(x, places, axis)
     n = x.shape[axis]
     if places.size and not -n <= places.min() <= places.max() < n:
         raise ShapeError(f"an index from {places.min()} to {places.max()} lies outside axis {axis}, of size {n}")
@@ -323,20 +319,20 @@ def _gather_known(node: OnnxNode) -> Value:
     return np.asarray(x[tuple(window)])  # np.take would copy all of a wide view
 
 
-def _gather_elements(node: OnnxNode) -> Any:
+def _gather_elements(node: OnnxNode) -> Var:
     x, indices = node.variable(0), _indices(node)
     axis = node.axis(x.ndim)
     return gather(x, axis, from_the_front(indices, x.shape[axis]))
 
 
-def _gather_nd(node: OnnxNode) -> Any:
+def _gather_nd(node: OnnxNode) -> Var:
     x, shared = node.variable(0), node.attribute("batch_dims") or 0
     if not 0 <= shared < x.ndim:
         raise FormatError(f"its batch_dims is {shared}, and its input has {x.ndim} axes")
     return indexing.gather_nd(x, _indices(node), shared)
 
 
-def _scatter_elements(node: OnnxNode) -> Any:
+def _scatter_elements(node: OnnxNode) -> Var:
     x, indices, updates = node.variable(0), _indices(node), node.variable(2)
     if updates.shape != indices.shape:
         raise ShapeError(f"its updates have the shape {updates.shape}, and its indices {indices.shape}")
@@ -346,7 +342,7 @@ def _scatter_elements(node: OnnxNode) -> Any:
     return scattered(node.op_type, x, axis, places, updates, join)
 
 
-def _scatter_nd(node: OnnxNode) -> Any:
+def _scatter_nd(node: OnnxNode) -> Var:
     reduction = node.choice("reduction", *REDUCTIONS)
     return indexing.scatter_nd(node.variable(0), _indices(node), node.variable(2), reduction)
 
@@ -361,7 +357,7 @@ def _argmax(node: OnnxNode) -> Any:
     return function(numbers, axis, node.flag("keepdims"), last=node.flag("select_last_index"))
 
 
-def _one_hot(node: OnnxNode) -> Any:
+def _one_hot(node: OnnxNode) -> Var:
     indices, values = node.variable(0), node.variable(2)
     size, axis = int(node.known_number(1)), node.axis(indices.ndim + 1)
     if size < 0 or values.shape != (2,):
@@ -379,16 +375,10 @@ def _topk(node: OnnxNode) -> Any:
     return topk(x, k, node.axis(x.ndim), largest=node.version < 11 or node.flag("largest"))
 
 
-_SAMPLES = {
-    "bilinear": "bilinear",
-    "linear": "bilinear",
-    "nearest": "nearest",
-    "bicubic": "bicubic",
-    "cubic": "bicubic",
-}
+_SAMPLES = {"linear": "bilinear", "cubic": "bicubic", **{mode: mode for mode in ("bilinear", "nearest", "bicubic")}}
 
 
-def _grid_sample(node: OnnxNode) -> Any:
+def _grid_sample(node: OnnxNode) -> Var:
     mode = _SAMPLES[node.choice("mode", *_SAMPLES)]
     padding = node.choice("padding_mode", "zeros", "border", "reflection")
     return grid_sample(node.variable(0), node.variable(1), mode, padding, node.flag("align_corners"))
@@ -398,7 +388,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(ARITHMETIC, _refuse_variables),
     "ArgMax": _argmax,
     "ArgMin": _argmax,
-    "Cast": _cast,
+    "Cast": lambda node: _to_kind(node, kind_of(node.attribute("to"))),
     "CastLike": _cast_like,
     "CenterCropPad": _center_crop_pad,
     "Concat": _concat,

@@ -19,9 +19,9 @@ import numpy as np
 from gradspec.graph.ir import Var
 from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, u8
 from gradspec.interop import compose
+from gradspec.interop.onnx.files import kind_of
 from gradspec.interop.onnx.node import Handler, OnnxNode, Signature, apply_to_operands, foreign, normal_axes
-from gradspec.interop.onnx.nodes import pointwise, reduce, windows
-from gradspec.interop.onnx.tensors import kind_of
+from gradspec.interop.onnx.nodes import arithmetic, windows
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import moved
 from gradspec.ops.layout import concat, getitem, turned
@@ -34,7 +34,7 @@ from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 # --- scales and zero points -------------------------------------------------------------------------------------------
 
 
-def _one_number(node: OnnxNode, i: int) -> Any:
+def _one_number(node: OnnxNode, i: int) -> Var:
     """Operand ``i``, which may be a list of one number."""
     t = node.variable(i)
     if t.type.size != 1:
@@ -49,14 +49,14 @@ def _zero_point(node: OnnxNode, i: int, dtype: DType) -> Any:
     return node.variable(0).owner.zeros(TensorType(dtype, ()))
 
 
-def _per_line(t: Var, axis: int, rank: int) -> Any:
+def _per_line(t: Var, axis: int, rank: int) -> Var:
     """One number, or one for each index of an axis, as it broadcasts to a tensor of ``rank``; others as they are."""
     if t.type.size == 1:
         return reshape(t, ())
     return reshape(t, (*t.shape, *(1,) * (rank - 1 - axis))) if t.ndim == 1 else t
 
 
-def _fit(node: OnnxNode, x: Any, *others: Var | None) -> tuple[Any, ...]:
+def _fit(node: OnnxNode, x: Var, *others: Var | None) -> tuple[Any, ...]:
     """``x``, and what goes with it in shapes that fit; of a last block that is short, the rest is laid down."""
     given = [t for t in others if t is not None]
     if all(t.type.size == 1 for t in given) and not node.attributes.get("block_size"):
@@ -76,7 +76,7 @@ def _fit(node: OnnxNode, x: Any, *others: Var | None) -> tuple[Any, ...]:
     return compose.pad(x, [(0, (a == axis) * (count * block - size)) for a in range(x.ndim)]), *others
 
 
-def _crop(y: Any, shape: Sequence[int]) -> Any:
+def _crop(y: Var, shape: Sequence[int]) -> Var:
     """``y`` without what was laid down behind it."""
     return y if y.shape == tuple(shape) else getitem(y, tuple(map(slice, shape)))
 
@@ -90,7 +90,7 @@ def _stated_dtype(node: OnnxNode, name: str) -> DType | None:
     return dtype_of(np.empty(0, kind_of(number))) if number else None
 
 
-def _quantize_linear(node: OnnxNode) -> Any:
+def _quantize_linear(node: OnnxNode) -> Var:
     """The division is done in the format of the scale, unless another is named."""
     x, scale, zero = node.variable(0), node.variable(1), node.optional(2)
     wide = _stated_dtype(node, "precision") or (scale.dtype if scale.type.is_float else f32)
@@ -103,7 +103,7 @@ def _quantize_linear(node: OnnxNode) -> Any:
     return _crop(quantize(padded, scale, 0 if zero is None else zero, dtype), x.shape)
 
 
-def _repeat_blocks(t: Var, shape: Sequence[int]) -> Any:
+def _repeat_blocks(t: Var, shape: Sequence[int]) -> Var:
     """A scale for every cell of its block."""
     full = (*(1,) * (len(shape) - t.ndim), *t.shape)
     pairs = [(m, n // max(m, 1)) for m, n in zip(full, shape, strict=True)]
@@ -111,7 +111,7 @@ def _repeat_blocks(t: Var, shape: Sequence[int]) -> Any:
     return reshape(broadcast_to(split, [size for pair in pairs for size in pair]), shape)
 
 
-def _dequantize_linear(node: OnnxNode) -> Any:
+def _dequantize_linear(node: OnnxNode) -> Var:
     """The product has the format of the result. For 32-bit integers the text has no zero point, and files have 0."""
     q, scale, zero = node.variable(0), node.variable(1), node.optional(2)
     if zero is not None and q.dtype == i32:
@@ -135,7 +135,7 @@ def _quantize_dynamically(x: Var) -> tuple[Any, Any, Any]:
 # --- sums of products -------------------------------------------------------------------------------------------------
 
 
-def _centre(node: OnnxNode, i: int, zero: int, axis: int) -> Any:
+def _centre(node: OnnxNode, i: int, zero: int, axis: int) -> Var:
     """Operand ``i`` less its zero point, operand ``zero``, in 32 bits; several zero points lie along ``axis``."""
     q = node.variable(i)
     if not node.has(zero) or (isinstance(node.value(zero), np.ndarray) and not np.any(node.value(zero))):
@@ -146,33 +146,33 @@ def _centre(node: OnnxNode, i: int, zero: int, axis: int) -> Any:
     return sub(convert(q, i32), convert(_per_line(at, axis, q.ndim), i32))
 
 
-def _requantize(total: Any, factor: Any, zero: Any) -> Any:
+def _requantize(total: Var, factor: Var, zero: Var) -> Var:
     """``total · factor``, rounded, plus the zero point."""
     return quantize(dequantize(total, factor), 1.0, zero)
 
 
-def _convolve(node: OnnxNode, x: tuple[int, int], w: tuple[int, int], bias: Var | None) -> Any:
+def _convolve(node: OnnxNode, x: tuple[int, int], w: tuple[int, int], bias: Var | None) -> Var:
     """Zeros are laid around centred numbers, so padding stands for 0."""
     return windows.convolve(node, _centre(node, *x, axis=1), _centre(node, *w, axis=0), bias)
 
 
-def _qlinear_conv(node: OnnxNode) -> Any:
+def _qlinear_conv(node: OnnxNode) -> Var:
     total = _convolve(node, (0, 2), (3, 5), node.optional(8))
     factor = _one_number(node, 1) * _per_line(node.variable(4), 1, total.ndim) / _one_number(node, 6)
     return _requantize(total, factor, _one_number(node, 7))
 
 
-def _multiply_centred(node: OnnxNode, a: tuple[int, int], b: tuple[int, int]) -> Any:
+def _multiply_centred(node: OnnxNode, a: tuple[int, int], b: tuple[int, int]) -> Var:
     """One zero point for each row on the left and for each column on the right."""
     left, right = (node.variable(i).ndim for i, _ in (a, b))
     return matmul(_centre(node, *a, axis=left - 2), _centre(node, *b, axis=right - 1))
 
 
-def _scales(rows: Var, columns: Var, rank: int) -> Any:
+def _scales(rows: Var, columns: Var, rank: int) -> Var:
     return _per_line(rows, rank - 2, rank) * _per_line(columns, rank - 1, rank)
 
 
-def _qlinear_matmul(node: OnnxNode) -> Any:
+def _qlinear_matmul(node: OnnxNode) -> Var:
     total = _multiply_centred(node, (0, 2), (3, 5))
     rows, columns = (convert(node.variable(i), f32) for i in (1, 4))
     factor = _scales(rows, columns, total.ndim)
@@ -182,13 +182,13 @@ def _qlinear_matmul(node: OnnxNode) -> Any:
 # --- operators of ONNX Runtime, on numbers ----------------------------------------------------------------------------
 
 
-def _dequantize_operand(node: OnnxNode, i: int) -> Any:
+def _dequantize_operand(node: OnnxNode, i: int) -> Var:
     """The numbers that operand ``i`` stands for; its scale and its zero point follow it."""
     q = node.variable(i)
     return dequantize(q, _one_number(node, i + 1), _zero_point(node, i + 2, q.dtype))
 
 
-def _quantize_result(node: OnnxNode, y: Any, i: int) -> Any:
+def _quantize_result(node: OnnxNode, y: Var, i: int) -> Var:
     """``y`` by the scale and zero point in the operands from ``i`` on, of the dtype of the first integers."""
     return quantize(y, _one_number(node, i), _zero_point(node, i + 1, node.variable(0).dtype))
 
@@ -196,7 +196,7 @@ def _quantize_result(node: OnnxNode, y: Any, i: int) -> Any:
 def _on_numbers(name: str, handlers: dict[str, Handler]) -> Handler:
     """ONNX's operator ``name`` on the first operand, by its own handler."""
 
-    def of_integers(node: OnnxNode) -> Any:
+    def of_integers(node: OnnxNode) -> Var:
         x, version = _dequantize_operand(node, 0), node.attributes.get("opset", node.version)
         inner = replace(node, op_type=name, version=version, names=node.names[:1], operands=(x,))
         return _quantize_result(node, handlers[name](inner), 3)
@@ -222,7 +222,7 @@ def _on_two_numbers(function: Callable[[Any, Any], Any]) -> Handler:
     return lambda node: _quantize_result(node, function(_dequantize_operand(node, 0), _dequantize_operand(node, 3)), 6)
 
 
-def _concat(node: OnnxNode) -> Any:
+def _concat(node: OnnxNode) -> Var:
     """Triples of integers, scale and zero point follow the scale and zero point of the result."""
     if len(node.operands) % 3 != 2:
         raise FormatError(f"it has {len(node.operands)} inputs; two and three for each part are needed")
@@ -233,7 +233,7 @@ def _concat(node: OnnxNode) -> Any:
 # --- operators of ONNX Runtime, on sums of products -------------------------------------------------------------------
 
 
-def _gemm(node: OnnxNode) -> Any:
+def _gemm(node: OnnxNode) -> Var:
     """``alpha · A·B`` and a bias on the same grid; without a scale of the result it stays what it stands for."""
     a, b = node.variable(0), node.variable(3)
     if a.ndim != 2 or b.ndim != 2:
@@ -248,16 +248,16 @@ def _gemm(node: OnnxNode) -> Any:
     return _requantize(total, factor / _one_number(node, 7), _zero_point(node, 8, a.dtype))
 
 
-def _add_bias(node: OnnxNode, y: Any, i: int) -> Any:
+def _add_bias(node: OnnxNode, y: Var, i: int) -> Var:
     return add(y, node.variable(i)) if node.has(i) else y
 
 
-def _matmul_to_float(node: OnnxNode) -> Any:
+def _matmul_to_float(node: OnnxNode) -> Var:
     total = _multiply_centred(node, (0, 4), (1, 5))
     return _add_bias(node, dequantize(total, _scales(node.variable(2), node.variable(3), total.ndim)), 6)
 
 
-def _dynamic_matmul(node: OnnxNode) -> Any:
+def _dynamic_matmul(node: OnnxNode) -> Var:
     """The left operand is quantised as DynamicQuantizeLinear does it."""
     q, step, zero = _quantize_dynamically(node.variable(0))
     right = _centre(node, 1, 3, axis=node.variable(1).ndim - 1)
@@ -292,11 +292,11 @@ FOREIGN: dict[str, tuple[Handler, Signature]] = {
     "com.microsoft.QLinearConcat": (_concat, foreign((3, 2**31 - 1), needed="axis", axis=0)),
     "com.microsoft.QLinearConv": (_channels_second(_qlinear_conv), foreign((8, 9), **_WINDOWS, dilations=[], group=1)),
     "com.microsoft.QLinearGlobalAveragePool": (_GLOBAL_AVERAGE, foreign(5, channels_last=0)),
-    "com.microsoft.QLinearLeakyRelu": (_on_numbers("LeakyRelu", pointwise.HANDLERS), foreign((4, 5), alpha=0.01)),
+    "com.microsoft.QLinearLeakyRelu": (_on_numbers("LeakyRelu", arithmetic.HANDLERS), foreign((4, 5), alpha=0.01)),
     "com.microsoft.QLinearMul": (_on_two_numbers(mul), foreign((7, 8))),
-    "com.microsoft.QLinearSigmoid": (_on_numbers("Sigmoid", pointwise.HANDLERS), foreign((4, 5))),
+    "com.microsoft.QLinearSigmoid": (_on_numbers("Sigmoid", arithmetic.HANDLERS), foreign((4, 5))),
     "com.microsoft.QLinearSoftmax": (
-        _on_numbers("Softmax", reduce.HANDLERS),
+        _on_numbers("Softmax", arithmetic.HANDLERS),
         foreign(5, needed="opset", axis=-1, opset=13),
     ),
     "com.microsoft.QuantizeLinear": (_quantize_linear, foreign((2, 3), axis=1)),

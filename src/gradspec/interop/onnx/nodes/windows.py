@@ -138,7 +138,7 @@ def _plane_starts(node: OnnxNode, like: Var, shape: Sizes, plane: int) -> Any:
     return like.owner.const(np.arange(prod(lead)).reshape(*lead, *(1,) * rank) * plane, "starts")
 
 
-def _max_unpool(node: OnnxNode) -> Any:
+def _max_unpool(node: OnnxNode) -> Var:
     x, rank = node.variable(0), len(spatial(node.variable(0).shape))
     kernel = _per_axis(node, "kernel_shape", rank, 1)
     axes = zip(x.shape[2:], kernel, _per_axis(node, "strides", rank, 1), _explicit_pads(node, rank), strict=True)
@@ -151,12 +151,12 @@ def _max_unpool(node: OnnxNode) -> Any:
     return max_unpool(x, node.variable(1) - _plane_starts(node, x, x.shape, prod(sizes)), sizes)
 
 
-def _average_pool(node: OnnxNode) -> Any:
+def _average_pool(node: OnnxNode) -> Var:
     x = node.variable(0)
     return avg_pool(x, **_pool_settings(node, x), count_include_pad=node.flag("count_include_pad"))
 
 
-def _lp_pool(node: OnnxNode) -> Any:
+def _lp_pool(node: OnnxNode) -> Var:
     x, p = node.variable(0), node.attribute("p")
     settings = _pool_settings(node, x)
     if all(lo == hi == 0 for lo, hi in settings["padding"]) and set(settings["dilation"]) <= {1}:
@@ -176,13 +176,13 @@ def _kernel_of(node: OnnxNode, weight: Var) -> Sizes:
     return sizes
 
 
-def convolve(node: OnnxNode, x: Var, weight: Var, bias: Var | None) -> Any:
+def convolve(node: OnnxNode, x: Var, weight: Var, bias: Var | None) -> Var:
     """A convolution by the attributes of a node."""
     w = _windows_of(node, spatial(x.shape), _kernel_of(node, weight))
     return conv(x, weight, bias, w.stride, w.padding, w.dilation, node.attribute("group"))
 
 
-def _conv_transpose(node: OnnxNode) -> Any:
+def _conv_transpose(node: OnnxNode) -> Var:
     x, weight, bias = node.variable(0), node.variable(1), node.optional(2)
     sizes, kernel = spatial(x.shape), _kernel_of(node, weight)
     rank = len(sizes)
@@ -218,7 +218,7 @@ def _crops(node: OnnxNode, sizes: Sizes, stride: Sizes, extents: list[int]) -> P
     return tuple((lo, hi - e) for (lo, hi), e in zip(ends, extra, strict=True))
 
 
-def _col2im(node: OnnxNode) -> Any:
+def _col2im(node: OnnxNode) -> Var:
     x, sizes, kernel = node.variable(0), tuple(node.known_ints(1)), tuple(node.known_ints(2))
     w = _windows_of(node, sizes, kernel)
     return fold(x, sizes, kernel, w.dilation, w.padding, w.stride)
@@ -339,7 +339,7 @@ def _rois(node: OnnxNode, count: int) -> list[tuple[Fraction, Fraction]]:
     return [(Fraction(low), Fraction(high)) for low, high in zip(numbers[:count], numbers[count:], strict=True)]
 
 
-def _resize(node: OnnxNode) -> Any:
+def _resize(node: OnnxNode) -> Var:
     if node.version < 11:
         return _resize_before_opset_11(node, node.known(1))
     mode = node.choice("mode", "nearest", "linear", "cubic")
@@ -366,14 +366,14 @@ def _scales_or_sizes(node: OnnxNode) -> tuple[Array | None, list[int] | None]:
     return scales, sizes
 
 
-def _upsample(node: OnnxNode) -> Any:
+def _upsample(node: OnnxNode) -> Var:
     if node.version >= 10:
         raise FormatError(f"opset {node.version} no longer has it; Resize took its place")
     scales = node.attribute("scales")
     return _resize_before_opset_11(node, node.known(1) if scales is None else np.array(scales, np.float32))
 
 
-def _resize_before_opset_11(node: OnnxNode, scales: Array) -> Any:
+def _resize_before_opset_11(node: OnnxNode, scales: Array) -> Var:
     """Before opset 11 output ``o`` lies at ``o / scale``.
 
     The text leaves the nearest cell open. It is the one below, or above where the axis shrinks, as in ONNX Runtime.
@@ -386,7 +386,7 @@ def _resize_before_opset_11(node: OnnxNode, scales: Array) -> Any:
     return _resize_axes(x, axes, mode, "ceil" if True in shrinks else "floor")
 
 
-def _resize_axes(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str) -> Any:
+def _resize_axes(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str) -> Var:
     """The axes from the first that changes on, resized."""
     first = next((i for i, axis in enumerate(axes) if not axis.is_unchanged), len(axes))
     tail = axes[first:]
@@ -396,7 +396,7 @@ def _resize_axes(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str) 
     return resize(x, sizes, mode, step=step, start=start, rounding=rounding if mode == "nearest" else "floor")
 
 
-def _resize_with_extrapolation(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str, value: float) -> Any:
+def _resize_with_extrapolation(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str, value: float) -> Var:
     """Outputs beyond the input have a value of their own: those within are kept, and padded with it."""
     y, inside = _resize_axes(x, axes, mode, rounding), [axis.inside for axis in axes]
     kept = getitem(y, tuple(slice(within.start, within.stop) for within in inside))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradspec.graph.ir import Var
-from gradspec.interop.torch.aten import layout, pointwise, reduce, windows
+from gradspec.interop.torch.aten import arithmetic, layout, windows
 from gradspec.interop.torch.aten.table import AtenEntry, entry_for, entry_of, reads
 from gradspec.saving.graphs import from_text
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.copy import inline
 
-__all__ = ["AtenEntry", "entry_for", "entry_of", "layout", "pointwise", "reduce", "windows"]
+__all__ = ["AtenEntry", "arithmetic", "entry_for", "entry_of", "layout", "windows"]
 
 
 @reads("gradspec::graph")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gradspec.graph.builder import apply
-from gradspec.graph.ir import Array, Var
+from gradspec.graph.ir import Array, Operand, Var
 from gradspec.graph.types import boolean, i64, u8
 from gradspec.interop import compose, indexing
 from gradspec.interop.torch.aten.table import (
@@ -41,7 +41,7 @@ def _list(dims: int | Sizes) -> list[int]:
     return [dims] if isinstance(dims, int) else list(dims)
 
 
-def _key(x: Var, dim: int, entry: Any) -> tuple[Any, ...]:
+def _key(x: Var, dim: int, entry: Operand | slice) -> tuple[Operand | slice, ...]:
     """What ``getitem`` takes for an entry of one axis."""
     return (*[slice(None)] * positive_axis(dim, x.ndim), entry)
 
@@ -50,25 +50,25 @@ def _key(x: Var, dim: int, entry: Any) -> tuple[Any, ...]:
 
 
 @reads("squeeze", "squeeze_copy")
-def _squeeze(x: Var, dim: int | Sizes | None = None) -> Any:
+def _squeeze(x: Var, dim: int | Sizes | None = None) -> Var:
     axes = range(x.ndim) if dim is None else [positive_axis(d, x.ndim) for d in _list(dim)]
     return reshape(x, [n for a, n in enumerate(x.shape) if n != 1 or a not in axes])
 
 
 @reads("unsqueeze", "unsqueeze_copy")
-def _unsqueeze(x: Var, dim: int) -> Any:
+def _unsqueeze(x: Var, dim: int) -> Var:
     axis = positive_axis(dim, x.ndim + 1)
     return reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 @reads("expand", "expand_copy")
-def _expand(x: Var, size: Sizes, *, implicit: bool = False) -> Any:
+def _expand(x: Var, size: Sizes, *, implicit: bool = False) -> Var:
     kept = (1,) * (len(size) - x.ndim) + x.shape
     return broadcast_to(x, [n if m == -1 else m for n, m in zip(kept, size, strict=True)])
 
 
 @reads("transpose.int", "transpose_copy.int")
-def _exchange(x: Var, dim0: int, dim1: int) -> Any:
+def _exchange(x: Var, dim0: int, dim1: int) -> Var:
     a, b = positive_axis(dim0, x.ndim), positive_axis(dim1, x.ndim)
     order = list(range(x.ndim))
     if order:
@@ -77,7 +77,7 @@ def _exchange(x: Var, dim0: int, dim1: int) -> Any:
 
 
 @reads("movedim.int", "movedim.intlist")
-def _move(x: Var, source: int | Sizes, destination: int | Sizes) -> Any:
+def _move(x: Var, source: int | Sizes, destination: int | Sizes) -> Var:
     start, end = ([positive_axis(d, x.ndim) for d in _list(dims)] for dims in (source, destination))
     rest = iter(a for a in range(x.ndim) if a not in start)
     placed = dict(zip(end, start, strict=True))
@@ -85,32 +85,32 @@ def _move(x: Var, source: int | Sizes, destination: int | Sizes) -> Any:
 
 
 @reads("flip")
-def _flip(x: Var, dims: Sizes) -> Any:
+def _flip(x: Var, dims: Sizes) -> Var:
     turned = axes_of(dims, x.ndim) if dims else ()
     return getitem(x, tuple(slice(None, None, -1 if a in turned else 1) for a in range(x.ndim)))
 
 
 @reads("channel_shuffle")
-def _channel_shuffle(x: Var, groups: int) -> Any:
+def _channel_shuffle(x: Var, groups: int) -> Var:
     n, channels, *sizes = x.shape
     grouped = reshape(x, (n, groups, channels // groups, *sizes))
     return reshape(_exchange(grouped, 1, 2), x.shape)
 
 
 @reads("pixel_shuffle")
-def _pixel_shuffle(x: Var, upscale_factor: int) -> Any:
+def _pixel_shuffle(x: Var, upscale_factor: int) -> Var:
     y = compose.depth_to_space(reshape(x, (-1, *x.shape[-3:])), upscale_factor, channels_first=True)
     return reshape(y, (*x.shape[:-3], *y.shape[1:]))
 
 
 @reads("pixel_unshuffle")
-def _pixel_unshuffle(x: Var, downscale_factor: int) -> Any:
+def _pixel_unshuffle(x: Var, downscale_factor: int) -> Var:
     y = compose.space_to_depth(reshape(x, (-1, *x.shape[-3:])), downscale_factor, channels_first=True)
     return reshape(y, (*x.shape[:-3], *y.shape[1:]))
 
 
 @reads("diagonal", "diagonal_copy", "linalg_diagonal")
-def _diagonal(x: Var, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def _diagonal(x: Var, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Var:
     """As a last axis: of the two axes made one, every cell that many steps from the one before."""
     axes = [positive_axis(dim, x.ndim) for dim in (dim1, dim2)]
     height, width = (x.shape[a] for a in axes)
@@ -135,14 +135,14 @@ reads_each(
 
 
 @reads("cat", "concat", "concatenate")
-def _cat(tensors: Sequence[Var], dim: int = 0) -> Any:
+def _cat(tensors: Sequence[Var], dim: int = 0) -> Var:
     """An empty vector joins anything, and adds nothing."""
     parts = promoted(*(t for t in tensors if t.shape != (0,))) or tuple(tensors[:1])
     return concat(parts, positive_axis(dim, parts[0].ndim))
 
 
 @reads("stack")
-def _stack(tensors: Sequence[Var], dim: int = 0) -> Any:
+def _stack(tensors: Sequence[Var], dim: int = 0) -> Var:
     axis = positive_axis(dim, tensors[0].ndim + 1)
     return concat([_unsqueeze(t, axis) for t in promoted(*tensors)], axis)
 
@@ -164,12 +164,12 @@ def _unbind(x: Var, dim: int = 0) -> Any:
 
 
 @reads("slice", "slice_copy")
-def _slice(x: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+def _slice(x: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Var:
     return getitem(x, _key(x, dim, slice(start, end, step)))
 
 
 @reads("narrow")
-def _narrow(x: Var, dim: int, start: int, length: int) -> Any:
+def _narrow(x: Var, dim: int, start: int, length: int) -> Var:
     begin = start % x.shape[positive_axis(dim, x.ndim)] if start < 0 else start
     return _slice(x, dim, begin, begin + length)
 
@@ -177,7 +177,7 @@ def _narrow(x: Var, dim: int, start: int, length: int) -> Any:
 @reads("slice_scatter")
 def _slice_scatter(
     x: Var, src: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Any:
+) -> Var:
     """``src`` in the place of a slice of ``x``: what is before it, ``src``, what is after it."""
     axis = positive_axis(dim, x.ndim)
     places = range(x.shape[axis])[slice(start, end, step)]
@@ -188,7 +188,7 @@ def _slice_scatter(
 
 
 @reads("select_scatter")
-def _select_scatter(x: Var, src: Var, dim: int, index: int) -> Any:
+def _select_scatter(x: Var, src: Var, dim: int, index: int) -> Var:
     axis = positive_axis(dim, x.ndim)
     place = index % x.shape[axis]
     return _slice_scatter(x, _unsqueeze(src, axis), axis, place, place + 1)
@@ -205,13 +205,13 @@ reads_each(
 
 
 @reads("repeat", "tile")
-def _repeat(x: Var, repeats: Sizes) -> Any:
+def _repeat(x: Var, repeats: Sizes) -> Var:
     times = (1,) * (x.ndim - len(repeats)) + tuple(repeats)
     return compose.tile(reshape(x, (1,) * (len(times) - x.ndim) + x.shape), times)
 
 
 @reads("repeat_interleave.self_int")
-def _repeat_interleave(x: Var, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Any:
+def _repeat_interleave(x: Var, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Var:
     flat, axis = (reshape(x, (-1,)), 0) if dim is None else (x, positive_axis(dim, x.ndim))
     shape = flat.shape
     spread = broadcast_to(_unsqueeze(flat, axis + 1), (*shape[: axis + 1], repeats, *shape[axis + 1 :]))
@@ -219,7 +219,7 @@ def _repeat_interleave(x: Var, repeats: int, dim: int | None = None, *, output_s
 
 
 @reads("roll")
-def _roll(x: Var, shifts: int | Sizes, dims: int | Sizes = ()) -> Any:
+def _roll(x: Var, shifts: int | Sizes, dims: int | Sizes = ()) -> Var:
     if not _list(dims):
         return reshape(_roll(reshape(x, (-1,)), shifts, 0), x.shape)
     for shift, dim in zip(_list(shifts), _list(dims), strict=True):
@@ -233,7 +233,7 @@ _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "ci
 
 
 @reads("pad")
-def _pad(x: Var, pad: Sizes, mode: str = "constant", value: float | None = None) -> Any:
+def _pad(x: Var, pad: Sizes, mode: str = "constant", value: float | None = None) -> Var:
     """PyTorch lists the pairs from the last axis on."""
     pairs = [(lo, hi) for lo, hi in zip(pad[::2], pad[1::2], strict=True)][::-1]
     return compose.pad(x, [(0, 0)] * (x.ndim - len(pairs)) + pairs, _MODES[mode], value or 0.0)
@@ -252,12 +252,12 @@ reads_each(
 
 
 @reads("to.dtype", "to.dtype_layout", "_to_copy")
-def _convert(x: Var, dtype: torch.dtype | None = None, *_: Any, **__: Any) -> Any:
+def _convert(x: Var, dtype: torch.dtype | None = None, *_: object, **__: object) -> Var:
     return to_dtype(x, dtype)
 
 
 @reads("to.device", "to.other", "type_as")
-def _convert_like(x: Var, other: Any, dtype: Any = None, *_: Any, **__: Any) -> Any:
+def _convert_like(x: Var, other: Var, dtype: Any = None, *_: object, **__: object) -> Var:
     return to_dtype(x, other.dtype if isinstance(other, Var) else dtype)
 
 
@@ -273,7 +273,7 @@ reads_each(
 
 
 @reads("index_select")
-def _index_select(x: Var, dim: int, index: Var) -> Any:
+def _index_select(x: Var, dim: int, index: Var) -> Var:
     axis = positive_axis(dim, x.ndim)
     if x.owner.value(index) is not None:
         return compose.take(x, constant_value(index, "the indices of a selection"), axis)
@@ -281,7 +281,7 @@ def _index_select(x: Var, dim: int, index: Var) -> Any:
 
 
 @reads("take_along_dim")
-def _take_along_dim(x: Var, indices: Var, dim: int | None = None) -> Any:
+def _take_along_dim(x: Var, indices: Var, dim: int | None = None) -> Var:
     """The other axes are broadcast."""
     if dim is None:
         return rows.gather(reshape(x, (-1,)), 0, reshape(indices, (-1,)))
@@ -295,7 +295,7 @@ def _take_along_dim(x: Var, indices: Var, dim: int | None = None) -> Any:
 @reads("embedding")
 def _embedding(
     weight: Var, indices: Var, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Any:
+) -> Var:
     """A row for each index. The row of padding is not trained."""
     if scale_grad_by_freq:
         raise UnsupportedError("gradients of an embedding are not scaled by frequency; leave scale_grad_by_freq out")
@@ -307,7 +307,7 @@ def _embedding(
 
 
 @reads("one_hot")
-def _one_hot(index: Var, num_classes: int = -1) -> Any:
+def _one_hot(index: Var, num_classes: int = -1) -> Var:
     if num_classes < 0:
         raise UnsupportedError("one_hot needs num_classes: how many there are would depend on the numbers")
     numbers = index.owner.const(np.arange(num_classes), "classes")
@@ -319,7 +319,7 @@ _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "am
 
 
 @reads("scatter_reduce.two")
-def _scatter_reduce(x: Var, dim: int, index: Var, src: Var, reduce: str, *, include_self: bool = True) -> Any:
+def _scatter_reduce(x: Var, dim: int, index: Var, src: Var, reduce: str, *, include_self: bool = True) -> Var:
     """Gradients of equal maxima are shared, as PyTorch does it."""
     if not include_self or reduce not in _REDUCTIONS:
         raise UnsupportedError(f"scatter_reduce by {reduce} with include_self={include_self}; the cells must take part")
@@ -327,11 +327,11 @@ def _scatter_reduce(x: Var, dim: int, index: Var, src: Var, reduce: str, *, incl
     return rows.scattered("scatter_reduce", x, dim, index, src, join)
 
 
-def _filled(x: Var, shape: Sizes, value: float) -> Any:
+def _filled(x: Var, shape: Sizes, value: float) -> Var:
     return broadcast_to(x.owner.operand(value, x), shape)
 
 
-def _join_rows(x: Var, dim: int, index: Var, src: Any, reduction: str) -> Any:
+def _join_rows(x: Var, dim: int, index: Var, src: Var, reduction: str) -> Var:
     """``src`` joined to whole parts of ``x`` along an axis."""
     axis = positive_axis(dim, x.ndim)
     if src.ndim == 0 and x.ndim > 0:
@@ -341,12 +341,12 @@ def _join_rows(x: Var, dim: int, index: Var, src: Any, reduction: str) -> Any:
 
 
 @reads("index_copy")
-def _index_copy(x: Var, dim: int, index: Var, source: Var) -> Any:
+def _index_copy(x: Var, dim: int, index: Var, source: Var) -> Var:
     return _join_rows(x, dim, from_the_front(index, x.shape[positive_axis(dim, x.ndim)]), source, "none")
 
 
 @reads("index_fill.int_Scalar")
-def _index_fill(x: Var, dim: int, index: Var, value: float) -> Any:
+def _index_fill(x: Var, dim: int, index: Var, value: float) -> Var:
     axis = positive_axis(dim, x.ndim)
     return _index_copy(x, dim, index, _filled(x, (*x.shape[:axis], index.type.size, *x.shape[axis + 1 :]), value))
 
@@ -369,7 +369,7 @@ reads_each(
 
 
 @reads("index", "_unsafe_index")
-def _index(x: Var, indices: Indices) -> Any:
+def _index(x: Var, indices: Indices) -> Var:
     """``x[indices]``: the indexed axes, read as one, are replaced by those of the indices.
 
     If they are not next to each other, they come first, as NumPy and PyTorch have it.
@@ -384,7 +384,7 @@ def _index(x: Var, indices: Indices) -> Any:
 
 
 @reads("index_put")
-def _index_put(x: Var, indices: Indices, values: Var, accumulate: bool = False) -> Any:
+def _index_put(x: Var, indices: Indices, values: Var, accumulate: bool = False) -> Var:
     """``x`` with values in the place of cells, the last where there are several, or added to them.
 
     One number can be put where a mask is true.
@@ -460,7 +460,7 @@ _SAMPLINGS, _BORDERS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "
 
 
 @reads("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
-def _grid_sampler(x: Var, grid: Var, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+def _grid_sampler(x: Var, grid: Var, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Var:
     return grid_sample(x, grid, _SAMPLINGS[interpolation_mode], _BORDERS[padding_mode], align_corners)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Signature, signature
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from gradspec.ops.pointwise import scale
 from gradspec.spec.errors import UnsupportedError
 
 Function = Callable[..., Any]
+Read = TypeVar("Read", bound=Function)
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ class AtenEntry:
 _ENTRIES: dict[str, AtenEntry] = {}
 
 
-def reads(*names: str) -> Callable[[Function], Function]:
+def reads(*names: str) -> Callable[[Read], Read]:
     """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three.
 
     The function is told which, if it has an argument ``rank``.
     """
 
-    def register(function: Function) -> Function:
+    def register(function: Read) -> Read:
         for name in names:
             for rank in "123" if "{1,2,3}" in name else "-":
                 takes_rank = "rank" in signature(function).parameters
@@ -176,7 +177,3 @@ def constant_value(x: Var, what: str) -> Array:
     if array is None:
         raise UnsupportedError(f"{what} must be constants of the model, and {x!r} is computed")
     return array
-
-
-REDUCTIONS = ("none", "mean", "sum")
-"""PyTorch's numbers for what becomes of the losses of a batch."""

@@ -28,7 +28,7 @@ Maybe = Var | None
 def _conv(
     x: Var, weight: Var, bias: Maybe = None, stride: Ints = 1, padding: Ints | str = 0,
     dilation: Ints = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     rank = weight.ndim - 2
     pads = padding if isinstance(padding, str) else per_axis(padding, rank)
     return conv(x, weight, bias, per_axis(stride, rank), pads, per_axis(dilation, rank), groups)
@@ -38,7 +38,7 @@ def _conv(
 def _conv_transpose(
     x: Var, weight: Var, bias: Maybe = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0,
     groups: int = 1, dilation: Ints = 1,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     rank = weight.ndim - 2
     steps, pads, extra, gaps = (per_axis(v, rank) for v in (stride, padding, output_padding, dilation))
     return conv_transpose(x, weight, bias, steps, pads, extra, groups, gaps)
@@ -48,7 +48,7 @@ def _conv_transpose(
 def _convolution(
     x: Var, weight: Var, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
     output_padding: Ints, groups: int,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     if transposed:
         return _conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation)
     return _conv(x, weight, bias, stride, padding, dilation, groups)
@@ -85,7 +85,7 @@ def _with_winners(pool: Callable[[bool], Any], wanted: Collection[int]) -> Any:
 def _avg_pool(
     x: Var, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Ints = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None, *, rank: int,
-) -> Any:  # fmt: skip
+) -> Var:  # fmt: skip
     kernel, steps, pads = (per_axis(v, rank) for v in (kernel_size, stride, padding))
     return avg_pool(x, kernel, steps or None, pads, ceil_mode, count_include_pad, divisor_override)
 
@@ -103,19 +103,19 @@ reads_each(
 
 
 @reads("im2col")
-def _im2col(x: Var, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Any:
+def _im2col(x: Var, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Var:
     kernel, gaps, pads, steps = (per_axis(v, 2) for v in (kernel_size, dilation, padding, stride))
     return unfold(x, kernel, gaps, pads, steps)
 
 
 @reads("col2im")
-def _col2im(x: Var, output_size: Ints, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Any:
+def _col2im(x: Var, output_size: Ints, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Var:
     size, kernel, gaps, pads, steps = (per_axis(v, 2) for v in (output_size, kernel_size, dilation, padding, stride))
     return fold(x, size, kernel, gaps, pads, steps)
 
 
 @reads("unfold")
-def _windows_of_axis(x: Var, dimension: int, size: int, step: int) -> Any:
+def _windows_of_axis(x: Var, dimension: int, size: int, step: int) -> Var:
     """``(…, n, …)`` as ``(…, windows, …, size)``: the axis is moved to the end, unfolded and moved back."""
     axis = positive_axis(dimension, x.ndim)
     rows = moved(x, axis, -1)
@@ -127,20 +127,20 @@ def _windows_of_axis(x: Var, dimension: int, size: int, step: int) -> Any:
 
 
 @reads("upsample_nearest{1,2,3}d")
-def _nearest(x: Var, output_size: Sequence[int] | None, *scales: Any) -> Any:
+def _nearest(x: Var, output_size: Sequence[int] | None, *scales: Var) -> Var:
     sizes, steps = _sizes_and_steps(x, output_size, scales)
     return resize(x, sizes, "nearest", step=steps, start=0)
 
 
 @reads("_upsample_nearest_exact{1,2,3}d")
-def _nearest_exact(x: Var, output_size: Sequence[int] | None, *scales: Any) -> Any:
+def _nearest_exact(x: Var, output_size: Sequence[int] | None, *scales: Var) -> Var:
     """The cell in which the middle of an output lies, ``(o + ½)·step``."""
     sizes, steps = _sizes_and_steps(x, output_size, scales)
     return resize(x, sizes, "nearest", step=steps, start=[step / 2 for step in steps])
 
 
 @reads("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
-def _linear(x: Var, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
+def _linear(x: Var, output_size: Sequence[int] | None, align_corners: bool, *scales: Var) -> Var:
     sizes, steps = _sizes_and_steps(x, output_size, scales)
     if align_corners:
         return resize(x, sizes, "linear", align_corners=True)

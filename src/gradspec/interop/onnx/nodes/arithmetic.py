@@ -1,8 +1,9 @@
-"""Reductions over axes, softmaxes, normalisations and products of matrices."""
+"""Operators that work cell by cell, and those that reduce axes or multiply matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from math import inf, prod
 from typing import Any
 
@@ -15,20 +16,183 @@ from gradspec.graph.types import bf16, boolean, f16, f32, u8
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode, apply_to_operands, normal_axes
 from gradspec.interop.onnx.nodes.windows import spatial
+from gradspec.ops import pointwise as ops
 from gradspec.ops.convert import convert
 from gradspec.ops.einsum import einsum
 from gradspec.ops.linear import MATMUL, Product, batch_norm, matmul
 from gradspec.ops.pointwise import STEP, Levels, abs, log, sqrt
 from gradspec.ops.pool import avg_pool
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
+from gradspec.ops.rules import broadcast_shape
+from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to, reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError, ShapeError, UnsupportedError
 
-Axes = tuple[int, ...]
-Reduction = Callable[[Any, Axes, bool], Any]
+FLOAT_MAX = float(np.finfo(np.float32).max)
+MOST_EXPONENTS = 16
+"""Whole exponents in one Pow, each of which becomes nodes of its own."""
 
-# --- reductions -------------------------------------------------------------------------------------------------------
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def _mod(node: OnnxNode) -> Var:
+    """What is left of integers: with the sign of the dividend, or of the divisor unless ``fmod`` says otherwise."""
+    a, b = node.variable(0), node.variable(1)
+    if a.type.is_float:
+        raise UnsupportedError("Mod of floats that are not known at import")
+    return compose.remainder(a, b, sign_of_divisor=not node.flag("fmod"))
+
+
+def _pow(node: OnnxNode) -> Var:
+    """``x`` to known powers: every power is taken where it is meant, and of 1 elsewhere, where it is not chosen.
+
+    Each whole exponent is a power of its own. The others need no sign: below 0 their powers are NaN, as the logarithm.
+    What is not chosen has a cotangent of 0, which a derivative that is not finite would make NaN.
+    """
+    if isinstance(node.value(1), Var) and node.variable(0).type.is_float:
+        x = node.variable(0)
+        return compose.variable_power(x, convert(node.variable(1), x.dtype))
+    node.scope.charge(node.known(1).size * (1 + MOST_EXPONENTS))
+    x, powers = node.variable(0), node.known(1).astype(float)
+    whole = np.unique(powers[powers == np.round(powers)])
+    if whole.size > MOST_EXPONENTS or not np.all(np.isfinite(powers)):
+        raise UnsupportedError(f"Pow with more than {MOST_EXPONENTS} whole exponents, or infinite ones")
+    if not x.type.is_float and not np.all(powers == np.round(np.abs(powers))):
+        raise UnsupportedError("Pow of integers with exponents that are negative or no integers")
+    if powers.size and np.all(powers == powers.flat[0]):
+        return broadcast_to(compose.power(x, float(powers.flat[0])), broadcast_shape("Pow", x.shape, powers.shape))
+    fractional = powers != np.round(powers)
+    y = compose.variable_power(where(fractional, x, 1.0), powers.astype(x.dtype.numpy)) if x.type.is_float else x
+    for p in whole:
+        y = where(powers == p, compose.power(where(powers == p, x, 1.0), float(p)), y)
+    return y
+
+
+# --- bounds and steps -------------------------------------------------------------------------------------------------
+
+
+def _clip(node: OnnxNode) -> Var:
+    """Bounds were attributes before they became inputs. The largest float32, their default then, is no bound."""
+    x = node.variable(0)
+    if "min" in node.attributes:
+        low, high = node.attribute("min"), node.attribute("max")
+        if low > high:
+            return ops.minimum(ops.maximum(x, low), high)
+        least, most = None if low <= -FLOAT_MAX else low, None if high >= FLOAT_MAX else high
+        return x if least is None and most is None else ops.clamp(x, least, most)
+    bounds = [node.value(i) if node.has(i) else None for i in (1, 2)]
+    if any(isinstance(bound, Var) for bound in bounds):
+        return _clip_by_variables(node, x)
+    least, most = (node.known_number(i) if node.has(i) else None for i in (1, 2))
+    if least is None and most is None:
+        return x
+    crossed = least is not None and most is not None and least > most
+    return _clip_by_variables(node, x) if crossed else ops.clamp(x, least, most)
+
+
+def _clip_by_variables(node: OnnxNode, x: Var) -> Var:
+    """Where the bounds cross, the upper one wins."""
+    low, high = node.optional(1), node.optional(2)
+    raised = x if low is None else ops.maximum(x, low)
+    return raised if high is None else ops.minimum(raised, high)
+
+
+def _shrink(x: Var, bias: float, lambd: float) -> Var:
+    """``x`` moved towards 0 by ``bias`` beyond ``±lambd``, and 0 between."""
+    return where(less(x, -lambd), x + bias, where(greater(x, lambd), x - bias, 0.0))
+
+
+def _sign(x: Var) -> Var:
+    """NaN where ``x`` is."""
+    return where(equal(x, x), compose.sign(x), ops.detach(x)) if x.type.is_float else compose.sign(x)
+
+
+def _celu(x: Var, alpha: float) -> Var:
+    if alpha == 0:
+        raise FormatError("its alpha is 0, by which it divides")
+    return compose.celu(x, alpha)
+
+
+def _is_inf(node: OnnxNode) -> Any:
+    x = node.variable(0)
+    wanted = [inf] * node.flag("detect_positive") + [-inf] * node.flag("detect_negative")
+    if not wanted:
+        return np.broadcast_to(np.False_, x.shape)
+    return reduce(ops.maximum, (equal(x, infinity) for infinity in wanted))
+
+
+def _dropout(node: OnnxNode) -> Any:
+    """The identity, in inference; its mask keeps everything."""
+    x = node.value(0)
+    if node.has(2) and node.known_number(2) and (not node.has(1) or node.known_number(1) != 0):
+        raise UnsupportedError("Dropout in training mode")
+    kind = x.dtype.numpy if isinstance(x, Var) else x.dtype
+    mask = np.ones((), bool if node.version >= 10 else kind)
+    return [x, np.broadcast_to(mask, x.shape)][: len(node.outputs)]
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], *tuple[str, ...]]] = {
+    "Abs": (ops.abs,),
+    "Add": (ops.add,),
+    "And": (ops.minimum,),
+    "Ceil": (compose.ceil,),
+    "Celu": (_celu, "alpha"),
+    "Cos": (ops.cos,),
+    "Div": (compose.divide,),
+    "Elu": (compose.elu, "alpha"),
+    "Equal": (equal,),
+    "Erf": (ops.erf,),
+    "Exp": (ops.exp,),
+    "Floor": (ops.floor,),
+    "Greater": (greater,),
+    "GreaterOrEqual": (compose.greater_equal,),
+    "HardSigmoid": (compose.hardsigmoid, "alpha", "beta"),
+    "HardSwish": (compose.hardswish,),
+    "IsNaN": (lambda x: compose.unequal(x, x),),
+    "LeakyRelu": (ops.leaky_relu, "alpha"),
+    "Less": (less,),
+    "LessOrEqual": (compose.less_equal,),
+    "Log": (ops.log,),
+    "Max": (lambda *xs: reduce(ops.maximum, xs),),
+    "Mean": (lambda *xs: reduce(ops.add, xs) / float(len(xs)),),
+    "Min": (lambda *xs: reduce(ops.minimum, xs),),
+    "Mish": (compose.mish,),
+    "Mul": (ops.mul,),
+    "Neg": (ops.neg,),
+    "Not": (compose.logical_not,),
+    "Or": (ops.maximum,),
+    "PRelu": (lambda x, slope: compose.prelu(x, broadcast_to(slope, x.shape)),),
+    "Reciprocal": (lambda x: 1.0 / x,),
+    "Relu": (ops.relu,),
+    "Round": (ops.round,),
+    "Selu": (lambda x, alpha, gamma: compose.elu(x, alpha, gain=gamma), "alpha", "gamma"),
+    "Shrink": (_shrink, "bias", "lambd"),
+    "Sigmoid": (ops.sigmoid,),
+    "Sign": (_sign,),
+    "Sin": (ops.sin,),
+    "Softplus": (ops.softplus,),
+    "Softsign": (compose.softsign,),
+    "Sqrt": (ops.sqrt,),
+    "Sub": (ops.sub,),
+    "Sum": (lambda *xs: reduce(ops.add, xs),),
+    "Swish": (lambda x, alpha: ops.silu(x) if alpha == 1 else x * ops.sigmoid(ops.scale(x, alpha)), "alpha"),
+    "Tan": (compose.tan,),
+    "Tanh": (ops.tanh,),
+    "ThresholdedRelu": (lambda x, alpha: where(greater(x, alpha), x, 0.0), "alpha"),
+    "Where": (where,),
+    "Xor": (compose.unequal,),
+}
+"""Functions of all operands and of the attributes that are named behind them."""
+
+
+# --- reductions over axes ---------------------------------------------------------------------------------------------
+
+Axes = tuple[int, ...]
+Reduction = Callable[[Var, Axes, bool], Var]
 
 
 def _axes(node: OnnxNode, rank: int) -> Axes | None:
@@ -79,7 +243,7 @@ def _fill_reduced(x: Var, axes: Axes, keepdims: bool, number: float) -> Any:
     return np.broadcast_to(np.asarray(number > 0 if kind.kind == "b" else number, kind), shape)
 
 
-def _cumsum(node: OnnxNode) -> Any:
+def _cumsum(node: OnnxNode) -> Var:
     x = node.variable(0)
     (axis,) = normal_axes([int(node.known_number(1))], x.ndim)
     return cumsum(x, axis, node.flag("exclusive"), node.flag("reverse"))
@@ -103,7 +267,7 @@ def _softmax(function: Callable[..., Any]) -> Handler:
 # --- normalisations ---------------------------------------------------------------------------------------------------
 
 
-def _batch_norm(node: OnnxNode) -> Any:
+def _batch_norm(node: OnnxNode) -> Var:
     x, _, _, _, variance = node.variables()
     if node.flag("training_mode") or any(node.wants(i) for i in range(1, 5)):
         raise UnsupportedError("BatchNormalization in training mode")
@@ -117,13 +281,13 @@ def _batch_norm(node: OnnxNode) -> Any:
     return convert(y, x.dtype)
 
 
-def _instance_norm(node: OnnxNode) -> Any:
+def _instance_norm(node: OnnxNode) -> Var:
     x, weight, bias = node.variables()
     spatial(x.shape)
     return compose.group_norm(x, x.shape[1], weight, bias, node.attribute("epsilon"))
 
 
-def _group_norm(node: OnnxNode) -> Any:
+def _group_norm(node: OnnxNode) -> Var:
     x, weight, bias = node.variables()
     groups, rank = node.attribute("num_groups"), len(spatial(x.shape))
     if node.version < 21:  # one number per group
@@ -133,13 +297,13 @@ def _group_norm(node: OnnxNode) -> Any:
     return y * reshape(weight, by_channel) + reshape(bias, by_channel)
 
 
-def _repeat_by_channel(v: Var, groups: int, channels: int) -> Any:
+def _repeat_by_channel(v: Var, groups: int, channels: int) -> Var:
     if v.shape != (groups,) or groups < 1 or channels % groups:
         raise ShapeError(f"{v} does not hold one number for each of {groups} groups of {channels} channels")
     return reshape(broadcast_to(reshape(v, (groups, 1)), (groups, channels // groups)), (channels,))
 
 
-def _to_stash_type(node: OnnxNode, x: Var) -> Any:
+def _to_stash_type(node: OnnxNode, x: Var) -> Var:
     """``x`` in the precision that the statistics are computed in."""
     is_wider = node.attributes.get("stash_type", 0) == TensorProto.FLOAT and x.dtype in (f16, bf16)
     return convert(x, f32) if is_wider else x
@@ -156,14 +320,14 @@ def _layer_norm(node: OnnxNode) -> Any:
     return [y, average, 1.0 / deviation][: len(node.outputs)]
 
 
-def _rms_norm(node: OnnxNode) -> Any:
+def _rms_norm(node: OnnxNode) -> Var:
     x, weight = node.variable(0), node.variable(1)
     axes, wide = tuple(range(node.axis(x.ndim), x.ndim)), _to_stash_type(node, x)
     deviation = sqrt(mean(wide * wide, axes, keepdims=True) + node.attribute("epsilon"))
     return convert(wide / deviation, x.dtype) * broadcast_to(weight, x.shape)
 
 
-def _mean_variance_norm(node: OnnxNode) -> Any:
+def _mean_variance_norm(node: OnnxNode) -> Var:
     """Divided by the deviation plus 1e-9, as the operator's own function body has it."""
     x = node.variable(0)
     axes = normal_axes(node.attribute("axes"), x.ndim)
@@ -171,7 +335,7 @@ def _mean_variance_norm(node: OnnxNode) -> Any:
     return centred / (sqrt(mean(centred * centred, axes, keepdims=True)) + 1e-9)
 
 
-def _lrn(node: OnnxNode) -> Any:
+def _lrn(node: OnnxNode) -> Var:
     """``x / (bias + alpha/size · Σ x²)^beta``: the mean of squares over neighbouring channels is an average pooling."""
     x, size = node.variable(0), node.attribute("size")
     spatial(x.shape)
@@ -186,7 +350,7 @@ def _lrn(node: OnnxNode) -> Any:
     return x / compose.power(base, node.attribute("beta"))
 
 
-def _lp_normalization(node: OnnxNode) -> Any:
+def _lp_normalization(node: OnnxNode) -> Var:
     """Divided by the 1-norm or 2-norm along an axis; 0 where that is 0."""
     x, p = node.variable(0), node.attribute("p")
     axis = node.axis(x.ndim)
@@ -199,14 +363,11 @@ def _lp_normalization(node: OnnxNode) -> Any:
 # --- products of matrices ---------------------------------------------------------------------------------------------
 
 
-def _gemm(node: OnnxNode) -> Any:
+def _gemm(node: OnnxNode) -> Var:
     """``alpha · A·B + beta · C``. A C with one number per column joins the product, so that they are rounded once."""
     a, b, c = node.variable(0), node.variable(1), node.optional(2)
-    product, alpha, beta = (
-        Product(node.flag("transA"), node.flag("transB")),
-        node.attribute("alpha"),
-        node.attribute("beta"),
-    )
+    product = Product(node.flag("transA"), node.flag("transB"))
+    alpha, beta = node.attribute("alpha"), node.attribute("beta")
     columns = b.shape[-2 if product.transpose_b else -1] if b.ndim == 2 else 0
     if c is not None and alpha == 1 and c.shape in ((columns,), (1, columns)):
         return apply(MATMUL, product, a, b, compose.times(reshape(c, (columns,)), beta))
@@ -215,6 +376,13 @@ def _gemm(node: OnnxNode) -> Any:
 
 
 HANDLERS: dict[str, Handler] = {
+    **{name: apply_to_operands(*row) for name, row in FUNCTIONS.items()},
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Gelu": lambda node: ops.gelu(node.variable(0), node.choice("approximate", "none", "tanh")),
+    "IsInf": _is_inf,
+    "Mod": _mod,
+    "Pow": _pow,
     "BatchNormalization": _batch_norm,
     "CumSum": _cumsum,
     "Einsum": lambda node: einsum(node.attribute("equation"), *node.variables()),
