@@ -6,10 +6,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-UNTYPED = 0.129
+UNTYPED = 0.062
 """The share of parameters and results, outside the sources of kernels, that are ``Any``, or contain it, or are bare."""
 
-LINES = 93_900
+LINES = 96_600
 """The lines of all ``*.py`` in ``src``."""
 
 RAISING = "lower it by {advice}; to raise the limit in tests/test_budget.py, say why in a line of CHANGELOG.md"

@@ -33,6 +33,7 @@ def bins(shape, sizes, mode, dtype="f32", **attributes):
 TRIALS = {
     "slabs": pool((2, 6, 7, 9), (2, 2, 2), 2),
     "slabs of sums": pool((2, 6, 7, 9), (2, 2, 2), 2, op="avg_pool"),
+    "slabs of threes": pool((2, 6, 6, 6, 6), (3, 3, 3, 3), 3),
     "slabs with gaps": pool((2, 8, 7, 9), (2, 3, 3), (3, 2, 2), (0, 1, 1)),
     "pairs of slabs": pool((2, 4, 4, 4, 8), (2, 2, 2, 2), 2),
     "pairs of slabs of sums": pool((2, 5, 4, 4, 8), (2, 2, 2, 2), 2, op="avg_pool"),

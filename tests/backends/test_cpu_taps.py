@@ -306,7 +306,7 @@ def test_unfolding_moves_bits_and_puts_zeros_beside_them(case):
         noise = np.random.default_rng(1).integers(0, 256, (x.size, x.itemsize), np.uint8)
         x = noise.view(x.dtype).reshape(x.shape)
         (node,) = graph.nodes
-        wanted = numpy_backend.unfold.KERNELS["unfold"](node.attrs, x.view(kind)).view(x.dtype)
+        wanted = numpy_backend.windows.KERNELS["unfold"](node.attrs, x.view(kind)).view(x.dtype)
         assert_same_bits(result_of(graph, [x]), wanted)
 
 
