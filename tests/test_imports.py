@@ -72,9 +72,11 @@ def imported(node: ast.AST, module: str) -> list[str]:
 
 
 def run_on_import(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements that run when the module is imported: everything outside function bodies."""
+    """The statements that run when the module is imported: everything outside function bodies, and not what type
+    checkers alone read."""
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+        is_for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not (is_for_types or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)):
             yield child
             yield from run_on_import(child)
 

@@ -56,7 +56,8 @@ class Nodes:
     """The nodes of a model as they are made; a value is the name of a node's output."""
 
     def __init__(self, helper: ModuleType) -> None:
-        self.helper, self.made = helper, list[NodeProto]()
+        self.helper = helper
+        self.made: list[NodeProto] = []
 
     def add_node(self, kind: str, *inputs: str, **attributes: object) -> str:
         output = f"value{len(self.made)}"
