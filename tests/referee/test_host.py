@@ -563,10 +563,11 @@ class Module(torch.nn.Module):
 JAX = "import jax, jax.numpy as jnp\nONE = jnp.ones(())\ndef kernel(x):\n    return jnp.tanh(x) * ONE\n"
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(
     ("library", "source", "name"),
-    [("torch", TORCH, "kernel"), ("torch", TORCH, "Module"), ("jax", JAX, "kernel")],
-    ids=["torch", "module", "jax"],
+    [("jax", JAX, "kernel"), ("torch", TORCH, "kernel"), ("torch", TORCH, "Module")],
+    ids=["jax", "torch", "module"],
 )
 def test_all_modes_give_the_same_bits(library, source, name, kernel_file):
     pytest.importorskip(library)
