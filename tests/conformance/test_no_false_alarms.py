@@ -31,6 +31,7 @@ def test_the_cases_are_many_and_of_every_kind(calls):
     assert {case.problem.dtype for case, _ in calls} == {"f16", "bf16", "f32", "f64"}
 
 
+@pytest.mark.rows(1)
 @pytest.mark.parametrize("turn", range(2))
 def test_correct_kernels_never_fail(calls, turn):
     for number, (case, call) in enumerate(calls):
