@@ -21,7 +21,7 @@ from gradspec.conformance.targets import target_of
 from gradspec.conformance.targets.reference.kernel import loaded_kernel
 from gradspec.system import hosting
 from gradspec.system.forking import fate
-from gradspec.system.hosting import ChannelError, HostedFunction, HostLostError, KernelHost
+from gradspec.system.hosting import ChannelError, HostedFunction, HostLostError, KernelHost, stand_in
 
 pytestmark = pytest.mark.skipif(not hosting.CAN_HOST, reason="kernels have no process of their own here")
 HEAD = "import ctypes, gc, json, os, signal, socket, struct, sys, threading, time\nimport numpy as np\n"
@@ -263,6 +263,27 @@ def test_a_module_that_speaks_while_it_is_imported_is_its_own_error(kernel_file)
     )
     with pytest.raises(ValueError, match="failed: it wrote to the channel of the judge"):
         _ = KernelHost("hosted_kernels:kernel").facts
+
+
+def test_facts_that_no_host_tells_are_the_error_of_a_module(kernel_file):
+    kernel_file(
+        """
+        names = "kind can_fork name signature library mentioned parameters versions"
+        said = {1: {**dict.fromkeys(names.split()), "names": []}, 2: {"members": {}}}
+        for descriptor in range(3, 64):
+            for number, message in said.items():
+                text = json.dumps(message).encode()
+                try:
+                    os.write(descriptor, struct.pack("<4sQI", b"host", number, len(text)) + text)
+                except OSError:
+                    pass
+        def kernel(x):
+            return x
+        """
+    )
+    host = KernelHost("hosted_kernels:kernel")
+    with pytest.raises(ValueError, match="failed: it wrote to the channel of the judge"):
+        stand_in(host, lambda name: True)
 
 
 # --- what ends a process ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import gradspec as gs
 from gradspec.cli import main
 from gradspec.conformance.model.codec import decode, encode
-from gradspec.referee import campaign, timing
+from gradspec.referee import campaign, scoring, timing
 from gradspec.referee.campaign import OutcomeFile, Submission, referee
 from gradspec.referee.command import outcome_page
 from gradspec.referee.formats import ProblemSource, load_objects
@@ -252,6 +252,13 @@ def test_primitives_of_jax_are_seen():
     types = load_objects(lambda x: gs.relu(x), "f32[4,6]").types[0]
     seen = record(jax.jit(lambda x: jax.numpy.tanh(x @ x.T)), types, "jax")
     assert {"dot_general", "tanh"} <= set(seen.operators)
+
+
+def test_what_was_asked_for_and_cannot_be_done_is_said(monkeypatch):
+    monkeypatch.setattr(scoring, "unforkable", lambda: "a GPU is in use here")
+    result = score(lambda x: np.maximum(x, 0), lambda x: gs.relu(x), "f32[8,16]", cases=4, own_work=True, timed=True)
+    said = ("its own work was not observed: a GPU is in use here", "it was not timed: a GPU is in use here")
+    assert (result.verdict, result.notes) == ("pass", said)
 
 
 def test_calls_of_numpy_are_said_not_to_be_observed():

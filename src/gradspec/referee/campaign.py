@@ -24,7 +24,7 @@ from gradspec.referee.formats import (
 )
 from gradspec.referee.scoring import Score, ScoreSettings, close_judges, score_solution
 from gradspec.runtime.threads import get_num_threads
-from gradspec.saving.files import regular_file
+from gradspec.saving.files import read_lines
 from gradspec.spec.errors import FormatError
 from gradspec.system.task_queue import TICK, TRIES, RetryQueue
 
@@ -191,12 +191,7 @@ class OutcomeFile:
             self._read()
 
     def _read(self) -> None:
-        with regular_file(self._path) as file:
-            content = file.read()
-        whole, _, cut = content.rpartition(b"\n")
-        if cut:  # its writer was stopped
-            os.truncate(self._path, len(content) - len(cut))
-        for number, text in enumerate(whole.splitlines(), 1):
+        for number, text in enumerate(read_lines(self._path), 1):
             try:
                 line = json.loads(text)
                 self.scores[line["key"]] = decode(Score, line["result"], "result")

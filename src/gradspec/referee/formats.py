@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -32,15 +33,17 @@ from gradspec.spec.errors import FormatError, UnsupportedError
 from gradspec.system.host import library_of
 from gradspec.transforms.copy import inline
 
-FORMATS = ("kernelbench", "gpumode", "backendbench", "own")
 SEED = 42
 """The seed before a module is made: a reference and a solution that make the same parameters have the same ones."""
 MOST_CELLS = 1 << 18
 """Cells of all inputs and parameters that a problem is judged on, unless more are asked for."""
 LEAST_SIZE = 8
 """A constant of a problem is not made smaller than this."""
-USUAL_SHAPES = (((16, 32),), ((16, 32), (32, 16)), ((2, 8, 16), (2, 16, 8)), ((16,), (16, 32), (32, 16)))
-"""Shapes that an operator is tried with where none are given: elementwise, and products."""
+USUAL_SHAPES = (
+    *(((16, 32),), ((16, 32), (32, 16)), ((2, 8, 16), (2, 16, 8))),
+    *(((16,), (16, 32), (32, 16)), ((2, 4, 8, 8),)),
+)
+"""Shapes that an operator is tried with where none are given: elementwise, products, images."""
 TENSOR = "tensor"
 """``{"tensor": 2}`` stands for the third array in the pattern of a call."""
 
@@ -272,7 +275,6 @@ def load_problem(source: ProblemSource) -> LoadedProblem:
 def _of_torch(
     source: ProblemSource, module: Any, lists: Sequence[Types], call: SolutionCall, notes: Sequence[str]
 ) -> LoadedProblem:
-
     from gradspec.interop.torch.reference import torch_tracer
 
     only = frozenset(lists) if source.fixed else frozenset[Types]()
@@ -393,17 +395,13 @@ def _run_divided(tree: ast.Module, path: str, divisor: int) -> dict[str, Any]:
                 return ast.copy_location(ast.Constant(max(node.value // divisor, LEAST_SIZE)), node)
             return node
 
-    body = [Divided().visit(s) if isinstance(s, ast.Assign) and divisor > 1 else s for s in _copied(tree).body]
+    body = [Divided().visit(s) if isinstance(s, ast.Assign) and divisor > 1 else s for s in deepcopy(tree).body]
     names: dict[str, Any] = {"__name__": Path(path).stem, "__file__": path}
     exec(compile(ast.Module(body, []), path, "exec"), names)
     missing = [name for name in ("Model", "get_inputs") if name not in names]
     if missing:
         raise FormatError(f"{path} has no {' and no '.join(missing)}, which a problem of KernelBench has")
     return names
-
-
-def _copied(tree: ast.Module) -> ast.Module:
-    return ast.parse(ast.unparse(tree))
 
 
 def as_module(function: Callable[..., Any], inner: Any = None) -> Any:
@@ -584,13 +582,7 @@ def _accepted(operator: Any) -> tuple[list[Pattern], list[Types]]:
 
     count = sum(str(argument.type) == "Tensor" for argument in operator._schema.arguments)
     args = _default_arguments(operator, count)
-    for sizes in (
-        ((16, 32),),
-        ((16, 32), (32, 16)),
-        ((2, 8, 16), (2, 16, 8)),
-        ((16,), (16, 32), (32, 16)),
-        ((2, 4, 8, 8),),
-    ):
+    for sizes in USUAL_SHAPES:
         shapes = [sizes[min(i, len(sizes) - 1)] for i in range(count)]
         try:
             operator(*fill_pattern(args, [torch.zeros(shape) for shape in shapes]))

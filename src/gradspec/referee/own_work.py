@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,19 +16,11 @@ import numpy as np
 
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.reference import Types
-from gradspec.conformance.targets.reference.loading import read_inputs
-from gradspec.referee.formats import LoadedProblem, SolutionCall, SolutionKernel, write_types
+from gradspec.referee.formats import LoadedProblem, SolutionKernel
 from gradspec.spec.errors import FormatError
-from gradspec.system.forking import ForkedChild, unforkable
-from gradspec.system.processes import (
-    Child,
-    ProcessLostError,
-    describe,
-    environment,
-    module_child,
-    module_path,
-    private_output,
-)
+from gradspec.system.forking import ForkedChild
+from gradspec.system.host import enter
+from gradspec.system.processes import ProcessLostError, describe
 
 CALLS = 3
 """How often a kernel is called under observation: what it does at its first call only is seen, too."""
@@ -142,7 +132,7 @@ def _observed(function: Any, types: Types, array: str, settings: ObservationSett
         yield {"dispatched": encode(record(function, types, array, settings.device))}
 
     try:
-        child = _begin(function, types, array, settings.device, answers)
+        child = ForkedChild(answers, {})
         try:
             child.receive(STARTING)
             child.send({}, settings.timeout)
@@ -155,17 +145,11 @@ def _observed(function: Any, types: Types, array: str, settings: ObservationSett
         return Dispatched(how=f"not observed: it wrote to the channel of the judge: {error}")
 
 
-def _begin(function: Any, types: Types, array: str, device: str, answers: Any) -> Child:
-    if not unforkable() or not isinstance(function, SolutionKernel):
-        return ForkedChild(answers, {})
-    arguments = [function.solution, json.dumps(encode(function.call)), write_types([types]), array, device]
-    return module_child(__name__, arguments, environment(1) | module_path())
-
-
 def record(function: Callable[..., Any], types: Types, array: str, device: str = "cpu") -> Dispatched:
     """What a function of arrays dispatches, by what its library tells.
 
     >>> import torch
+    >>> from gradspec.conformance.targets.reference.loading import read_inputs
     >>> seen = record(lambda a, b: torch.relu(a @ b), read_inputs("f32[2,3],f32[3,4]")[0][0], "torch")
     >>> seen.operators, seen.arithmetic["aten.mm"]
     ({'aten.mm': 1, 'aten.relu': 1}, 48.0)
@@ -190,15 +174,6 @@ def draw_arrays(types: Types, seed: int) -> list[np.ndarray[Any, Any]]:
     ]
 
 
-def as_tensor(array: np.ndarray[Any, Any]) -> Any:
-    """A tensor in the memory of an array; bfloat16 is one that NumPy does not know by itself."""
-    import torch
-
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
 def _record_torch(function: Callable[..., Any], types: Types, device: str, seed: int) -> Dispatched:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -219,7 +194,7 @@ def _record_torch(function: Callable[..., Any], types: Types, device: str, seed:
                 work[name] += count(*args, **(kwargs or {}), out_val=out) if count else cells
             return out
 
-    tensors = [as_tensor(array).to(device) for array in draw_arrays(types, seed)]
+    tensors = [enter("torch", array).to(device) for array in draw_arrays(types, seed)]
     if isinstance(function, SolutionKernel):
         function.load()  # what makes its parameters is no work of a call
     recorder: Any = Recorder()  # type: ignore[no-untyped-call]
@@ -305,13 +280,3 @@ def find_fallbacks(source: str) -> Iterator[str]:
         called = ast.unparse(call.func)
         if re.split(r"[.(]", called)[0] in LIBRARY_NAMES:
             yield f"line {call.lineno}: {called}"
-
-
-if __name__ == "__main__":
-    channel = private_output()
-    solution, call, types, array, device = sys.argv[1:]
-    print("{}", file=channel, flush=True)
-    sys.stdin.readline()
-    asked = SolutionKernel(solution, decode(SolutionCall, json.loads(call), "call"))
-    told = encode(record(asked, read_inputs(types)[0][0], array, device))
-    print(json.dumps({"dispatched": told}), file=channel, flush=True)

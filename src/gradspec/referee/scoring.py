@@ -200,16 +200,20 @@ def judge_kernel(kernel: Any, loaded: LoadedProblem, settings: ScoreSettings, ow
         return Score("undecided", error=str(error), seconds=monotonic() - start)
     except (KeyError, JSONDecodeError, FormatError) as error:  # nothing that the judge says
         return Score("fail", (RefereeFinding("channel", WROTE, f"{type(error).__name__}: {error}"),))
-    found, own, times = list(findings_of(run)), None, None
-    if settings.own_work is not None and not unforkable():
+    found, own, times, notes = list(findings_of(run)), None, None, list(loaded.notes)
+    if settings.own_work is not None and (why_not := unforkable()):
+        notes.append(f"its own work was not observed: {why_not}")
+    elif settings.own_work is not None:
         own = observe(kernel, loaded, settings.own_work, settings)
         found += [RefereeFinding("own_work", title, detail) for title, detail in own.forbidden]
-    if settings.timed and not found and not unforkable():
+    if settings.timed and not found and (why_not := unforkable()):
+        notes.append(f"it was not timed: {why_not}")
+    elif settings.timed and not found:
         times = time_kernel(kernel, loaded, settings)
         found += [RefereeFinding(*finding) for finding in times.findings]
     verdict = "fail" if found else "undecided" if run.errors or not run.judged else "pass"
     why = "; ".join(run.errors[:3])
-    return Score(verdict, tuple(found), run.judged, monotonic() - start, why, own, times, loaded.notes, run.seed)
+    return Score(verdict, tuple(found), run.judged, monotonic() - start, why, own, times, tuple(notes), run.seed)
 
 
 def findings_of(run: Run) -> Iterable[RefereeFinding]:

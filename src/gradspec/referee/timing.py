@@ -23,8 +23,9 @@ from gradspec.conformance.judge.verdicts import Judge
 from gradspec.conformance.model.reference import Types, call_of
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 from gradspec.referee.formats import LoadedProblem, write_types
-from gradspec.referee.own_work import as_tensor, draw_arrays, record
+from gradspec.referee.own_work import draw_arrays, record
 from gradspec.system.forking import ForkedChild
+from gradspec.system.host import enter, leave
 from gradspec.system.processes import ProcessLostError, describe
 
 SLOTS = 4
@@ -364,7 +365,7 @@ class HostedCall:
         host, self._kept = self._host, []
         arrays = host._inputs[request["slot"]]
         if host._library == "torch":
-            tensors = [as_tensor(array) for array in arrays]
+            tensors = [enter("torch", array) for array in arrays]
             self._arrays = tensors if host._device == "cpu" else [tensor.to(host._device) for tensor in tensors]
         else:
             self._arrays = arrays
@@ -401,7 +402,7 @@ class HostedCall:
         if len(self._kept) != len(host._outputs):
             return {"wrong": "number of results"}
         for place, result in zip(host._outputs, self._kept, strict=True):
-            array = _as_array(result)
+            array = None if result is None else leave(result)
             if array is None or array.shape != place.shape or array.dtype != place.dtype:
                 return {"wrong": "type of a result"}
             place[...] = array
@@ -420,15 +421,3 @@ def _clocks() -> dict[str, Any]:
 def _is_plain(result: Any) -> bool:
     """Whether a result is an array as it stands, and not one that is still to be computed."""
     return type(result) is np.ndarray or type(result).__module__.partition(".")[0] in ("jax", "jaxlib")
-
-
-def _as_array(result: Any) -> Array | None:
-    if result is None or isinstance(result, np.ndarray):
-        return result
-    plain = result.detach().cpu().contiguous()
-    if str(plain.dtype) == "torch.bfloat16":
-        import ml_dtypes
-        import torch
-
-        return np.asarray(plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
-    return np.asarray(plain.numpy())

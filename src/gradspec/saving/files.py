@@ -52,6 +52,16 @@ def regular_file(path: FilePath) -> Iterator[BinaryIO]:
         yield file
 
 
+def read_lines(path: FilePath) -> list[bytes]:
+    """The lines of a file that is appended to. One whose writer was stopped midway is removed from it."""
+    with regular_file(path) as file:
+        content = file.read()
+    whole, _, cut = content.rpartition(b"\n")
+    if cut:
+        os.truncate(path, len(content) - len(cut))
+    return whole.splitlines()
+
+
 def read_bounded(path: FilePath, most: int) -> bytes:
     """A file of at most so many bytes, which it may unpack to if gzip packed it."""
     with regular_file(path) as file:

@@ -415,7 +415,7 @@ class KernelHost:
     # --- what it says of the kernel
 
     @property
-    def _spoke(self) -> str:
+    def spoke(self) -> str:
         return f"importing {self.name.partition(':')[0]!r} failed: it wrote to the channel of the judge"
 
     @cached_property
@@ -431,7 +431,7 @@ class KernelHost:
         if "failed" in facts:
             raise ValueError(str(facts["failed"]) or str(facts.get("type")))
         if not {"kind", "can_fork", *FACTS} <= facts.keys():
-            raise ValueError(self._spoke)
+            raise ValueError(self.spoke)
         self._number = 1
         return facts
 
@@ -460,7 +460,7 @@ class KernelHost:
         except ValueError:
             said, message = -1, {}
         if said != number:
-            raise ValueError(self._spoke)
+            raise ValueError(self.spoke)
         return message
 
     def _status(self) -> int:
@@ -650,7 +650,13 @@ def signature_of(told: Mapping[str, Any]) -> Signature:
 
 def stand_in(host: KernelHost, names: Callable[[str], bool]) -> Any:
     """An object like the kernel: of the same kind, with those of its members that are asked for."""
-    facts = host.facts
+    try:
+        return _stand_in(host, host.facts, names)
+    except (AttributeError, KeyError, TypeError) as error:  # of facts that are not those of a host
+        raise ValueError(f"{host.spoke}: {type(error).__name__}: {error}") from None
+
+
+def _stand_in(host: KernelHost, facts: Mapping[str, Any], names: Callable[[str], bool]) -> Any:
     members = host.members([name for name in facts["names"] if names(name)])
     kind, is_made = facts["kind"]["kind"], facts["kind"]["is_made"]
     if kind == "mapping":

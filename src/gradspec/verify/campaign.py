@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gradspec.runtime.threads import get_num_threads
-from gradspec.saving.files import read_bounded, regular_file
+from gradspec.saving.files import read_bounded, read_lines, regular_file
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
 from gradspec.system.task_queue import TICK, TRIES, ProcessPerThread, RetryQueue
@@ -244,12 +244,7 @@ class AnswerFile:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def _read(self) -> None:
-        with regular_file(self._path) as file:
-            content = file.read()
-        whole, _, cut = content.rpartition(b"\n")
-        if cut:  # its writer was stopped
-            os.truncate(self._path, len(content) - len(cut))
-        for number, text in enumerate(whole.splitlines(), 1):
+        for number, text in enumerate(read_lines(self._path), 1):
             try:
                 line = json.loads(text)
                 Answer.read(line)

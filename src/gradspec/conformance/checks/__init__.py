@@ -112,9 +112,9 @@ class Prepared:
 def ways(target: Target, case: CheckCase, call: Call) -> tuple[str, ...]:
     """The variants of a call that are judged: all that the target has, or where the case is quick one, more often one
     of the first."""
-    found = (call.variant, *target.variants(case.problem, case.mode))
-    later, first = divmod(case.seed, len(found))
-    return (found[min(first, later % len(found))],) if case.is_quick else found
+    variants = (call.variant, *target.variants(case.problem, case.mode))
+    rest, one = divmod(case.seed, len(variants))
+    return (variants[min(one, rest % len(variants))],) if case.is_quick else variants
 
 
 def examine(
