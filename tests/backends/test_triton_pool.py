@@ -234,10 +234,6 @@ def test_windows_of_more_taps_than_lanes():
     test_derivatives_of_the_largest((45, 3), window, F32)
 
 
-def test_one_cell_beside_its_window():
-    test_largest_and_places((2, 1), {"kernel_size": (1,), "stride": 3, "padding": ((1, 1),)}, F32)
-
-
 DIVISORS: list[dict[str, Any]] = [{"count_include_pad": True}, {"count_include_pad": False}, {"divisor_override": -3}]
 
 
