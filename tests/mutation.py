@@ -49,9 +49,9 @@ TESTS = {
     "conv": ("cpu_conv", "cpu_paths", "cpu_sweep", "cpu_conv_pool"),
     "layout": ("cpu_layout", "cpu_taps", "cpu_sweep"),
     "matmul": ("cpu_matmul_cuts", "cpu_matmul"),
-    "pointwise": ("cpu_pointwise",),
+    "pointwise": ("cpu_pointwise", "cpu_paths"),
     "pool": ("cpu_pool", "cpu_paths", "cpu_sweep", "cpu_ties", "cpu_taps", "cpu_smooth_pool", "cpu_conv_pool"),
-    "reduce": ("cpu_reduce", "cpu_softmax", "cpu_loss"),
+    "reduce": ("cpu_reduce", "cpu_softmax", "cpu_loss", "cpu_paths"),
     "triton": ("triton_pool",),
 }
 """The test files of each family, below ``tests/backends`` and without ``test_``."""

@@ -141,7 +141,7 @@ def plan_for(threads, monkeypatch):
         monkeypatch.setattr(module, "get_num_threads", lambda: threads)
 
 
-@pytest.fixture(params=["as chosen", "smallest"])
+@pytest.fixture(params=["smallest", "as chosen"])
 def blocks(request, monkeypatch):
     """Blocks of rows as large as they are chosen, and of as few rows as windows allow."""
     usual = blocking._by_rows
