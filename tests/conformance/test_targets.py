@@ -37,7 +37,7 @@ CALLS = [(name, mode) for name in PROBLEMS for mode in MODES]
 
 def every_way(target: NativeTarget, call: Call) -> list[Call]:
     """The call in every variant, also those whose turn it is not."""
-    variants = ("plain", "out", *other_kernels(call.problem, call.mode), *ways_to(call.problem))
+    variants = ("plain", *other_kernels(call.problem, call.mode), *ways_to(call.problem))
     assert {*target.variants(call.problem, call.mode)} <= {*variants}
     return [replace(call, variant=variant) for variant in variants]
 
@@ -123,7 +123,7 @@ def test_a_problem_is_compiled_once():
     target, call = NativeTarget(), call_of(PROBLEMS["max"], "vjp")
     target.run(call)
     first = target._compiled(call)
-    target.run(replace(call, inputs=(call.inputs[0] + 1,), variant="out"))
+    target.run(replace(call, inputs=(call.inputs[0] + 1,)))
     assert target._compiled(call) is first
     assert len(target._scopes) == 1
 
@@ -179,6 +179,6 @@ def test_literals_read_back_bit_by_bit(dtype):
 def test_ways_take_turns():
     problems = [Problem("conv", 1, ((2, 1, n), (1, 1, 2), None), {}) for n in range(2, 40)]
     chosen = [NATIVE.variants(problem, "vjp") for problem in problems]
-    assert all(len(variants) == 3 and variants[:2] == ("out", "derivative_alone") for variants in chosen)
-    assert {variants[2] for variants in chosen} == {*ways_to(problems[0])}
+    assert all(len(variants) == 2 and variants[0] == "derivative_alone" for variants in chosen)
+    assert {variants[1] for variants in chosen} == {*ways_to(problems[0])}
     assert chosen == [NativeTarget().variants(replace(problem), "vjp") for problem in problems]

@@ -74,12 +74,12 @@ class NativeTarget(Target):
         return unspecified(problem, mode)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        """Results in arrays that hold something else, kernels of their own, and one of the ways to the same kernels,
-        which differs from problem to problem: building graphs takes longer than running them."""
+        """Kernels of their own, and one of the ways to the same kernels, which differs from problem to problem: building
+        graphs takes longer than running them."""
         told = {**encode(problem), "attributes": dict(problem.attributes)}
         ways = ways_to(problem)
         way = ways[crc32(repr((mode, sorted(told.items()))).encode()) % len(ways)]
-        return ("out", *other_kernels(problem, mode), way)
+        return (*other_kernels(problem, mode), way)
 
     def run(self, call: Call) -> Results:
         if call.variant == "one_by_one":
@@ -112,7 +112,7 @@ class NativeTarget(Target):
 
     def _scope(self, call: Call) -> dict[str, Any]:
         """What the program defines, made once for a problem."""
-        key = (repr(call.problem), call.mode, "plain" if call.variant == "out" else call.variant)
+        key = (repr(call.problem), call.mode, call.variant)
         names = {"gs": GRADSPEC, "np": np, "replace": replace, "compose": compose}
         return self._scopes.get_or_make(key, lambda: scope_of(definitions(call), names))
 
