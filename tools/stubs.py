@@ -68,9 +68,12 @@ def _library() -> Iterator[str]:
     yield from (_import(name, lazy.get(name, "gradspec.spec.errors")) for name in gs.__all__)
     operators: dict[str, Callable[..., Any]] = {}
     for statement in _parse("gradspec.library").body:
-        if isinstance(statement, ast.ImportFrom) and (module := statement.module or "").startswith("gradspec.ops."):
-            operators |= _functions(module, [alias.name for alias in statement.names])
-    yield from (_import(name, "gradspec.library") for name in _public("gradspec.library") if name not in operators)
+        if isinstance(statement, ast.ImportFrom) and (module := statement.module or "").startswith("gradspec"):
+            names = [alias.name for alias in statement.names if not alias.asname]
+            if module.startswith("gradspec.ops."):
+                operators |= _functions(module, names)
+            else:
+                yield from (_import(name, module) for name in names)
     yield TYPES
     for name in ranked_names(gs.spec.RANKED, operators):
         operators[name] = ranked_operator(name, gs.spec.RANKED, operators)
@@ -110,12 +113,6 @@ def _import(name: str, module: str) -> str:
 
 def _parse(module: str) -> ast.Module:
     return ast.parse((SOURCE / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8"))
-
-
-def _public(module: str) -> list[str]:
-    """The names in ``__all__``."""
-    (names,) = [node.value for node in _parse(module).body if ast.unparse(node).startswith("__all__ =")]
-    return ast.literal_eval(names)
 
 
 def _functions(module: str, names: list[str]) -> dict[str, Callable[..., Any]]:

@@ -1,9 +1,11 @@
-"""Everything ``import gradspec as gs`` offers beyond the specification, loaded when a name of it is first used."""
+"""Everything ``import gradspec as gs`` offers beyond the specification, loaded when a name of it is first used.
 
-from typing import Any
+What is imported here under its own name is public.
+"""
 
-import gradspec.interop.arrays
-import gradspec.wiring  # noqa: F401  (what graphs can do)
+from typing import Any as _Any
+
+from gradspec import wiring as _wiring  # what graphs can do
 from gradspec.folding import fold_batch_norm
 from gradspec.graph.builder import Builder
 from gradspec.graph.family import Family
@@ -27,6 +29,7 @@ from gradspec.graph.types import (
     u32,
     u64,
 )
+from gradspec.interop import arrays as _arrays
 from gradspec.interop import from_jax, from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.interop.weights import bind, load_weights, save_weights
 from gradspec.ops.conv import conv, conv_transpose
@@ -77,159 +80,39 @@ from gradspec.ops.smooth_pool import smooth_max_pool
 from gradspec.ops.topk import sort, topk
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
-from gradspec.runtime.calls import cache_calls
+from gradspec.runtime.calls import cache_calls as _cache_calls
 from gradspec.runtime.compiled import Compiled, CompiledFamily, compile
 from gradspec.runtime.evaluate import evaluate
 from gradspec.runtime.threads import get_num_threads, set_num_threads
 from gradspec.saving.graphs import load
-from gradspec.spec import RANKED
-from gradspec.spec.ranked import ranked_names, ranked_operator
+from gradspec.spec import RANKED as _RANKED
+from gradspec.spec.ranked import ranked_names as _ranked_names
+from gradspec.spec.ranked import ranked_operator as _ranked_operator
 from gradspec.transforms.functions import grad, hvp, jacobian, jvp, value_and_grad, vjp
 from gradspec.transforms.trace import trace
 from gradspec.verify.bounds import bounds
 
+__all__ = sorted(name for name in globals() if name[0].isalpha())
 
-def __getattr__(name: str) -> Any:
+
+def __getattr__(name: str) -> _Any:
     """The 1d, 2d and 3d names."""
-    operator = ranked_operator(name, RANKED, globals())
+    operator = _ranked_operator(name, _RANKED, globals())
     if operator is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = cache_calls(operator)
+    globals()[name] = _cache_calls(operator)
     return globals()[name]
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *ranked_names(RANKED, __all__)]
-
-
-__all__ = [
-    "Builder",
-    "Compiled",
-    "CompiledFamily",
-    "DType",
-    "Family",
-    "Graph",
-    "TensorType",
-    "Var",
-    "abs",
-    "adaptive_avg_pool",
-    "adaptive_max_pool",
-    "add",
-    "avg_pool",
-    "batch_norm",
-    "bf16",
-    "bind",
-    "boolean",
-    "bounds",
-    "broadcast_to",
-    "clamp",
-    "compile",
-    "concat",
-    "conv",
-    "conv_transpose",
-    "convert",
-    "cos",
-    "cross_entropy",
-    "cumsum",
-    "dequantize",
-    "detach",
-    "div",
-    "einsum",
-    "equal",
-    "erf",
-    "evaluate",
-    "exp",
-    "f16",
-    "f32",
-    "f64",
-    "flatten",
-    "floor",
-    "fold",
-    "fold_batch_norm",
-    "from_jax",
-    "from_onnx",
-    "from_torch",
-    "gather",
-    "gelu",
-    "get_num_threads",
-    "global_avg_pool",
-    "global_max_pool",
-    "grad",
-    "greater",
-    "grid_sample",
-    "hvp",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "jacobian",
-    "jvp",
-    "leaky_relu",
-    "less",
-    "linear",
-    "load",
-    "load_weights",
-    "log",
-    "log_softmax",
-    "lp_pool",
-    "matmul",
-    "max_gather",
-    "max_pool",
-    "max_unpool",
-    "maximum",
-    "mean",
-    "minimum",
-    "mse_loss",
-    "mul",
-    "neg",
-    "pad",
-    "quantize",
-    "register_pytree",
-    "relu",
-    "reshape",
-    "resize",
-    "round",
-    "save_weights",
-    "scale",
-    "scatter",
-    "scatter_add",
-    "set_num_threads",
-    "sigmoid",
-    "silu",
-    "sin",
-    "slice",
-    "smooth_max_pool",
-    "softmax",
-    "softplus",
-    "sort",
-    "sqrt",
-    "sub",
-    "sum",
-    "take",
-    "tanh",
-    "to_jax",
-    "to_onnx",
-    "to_torch",
-    "topk",
-    "trace",
-    "transpose",
-    "trunc_divide",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "unfold",
-    "value_and_grad",
-    "vjp",
-    "where",
-]
+    return [*__all__, *_ranked_names(_RANKED, __all__)]
 
 
 def _remember_calls() -> None:
     for name in __all__:
         value = globals()[name]
         if getattr(value, "__module__", "").startswith("gradspec.ops."):
-            globals()[name] = cache_calls(value)
+            globals()[name] = _cache_calls(value)
 
 
 _remember_calls()

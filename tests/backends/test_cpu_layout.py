@@ -15,7 +15,7 @@ import gradspec as gs
 from backends.pooling import LAYOUTS, REPEATED, Fenced
 from backends.single import carry_out, lowered, result_of
 from gradspec.backends.cpu import LOWERINGS
-from gradspec.backends.cpu.layout.kernels.transpose import steps_to_columns
+from gradspec.backends.cpu.layout.kernels.layout import steps_to_columns
 from gradspec.backends.cpu.layout.plan import LEAST_BYTES, UNITS_WANTED
 from gradspec.backends.numpy import KERNELS
 from gradspec.codegen.addresses import address, block_address

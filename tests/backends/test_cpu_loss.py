@@ -18,7 +18,7 @@ from backends.reductions import (
     node_of,
     result_of,
 )
-from gradspec.backends.cpu.reduce.loss import require_classes
+from gradspec.backends.cpu.reduce.plan import require_classes
 from gradspec.ops import loss as ops
 from gradspec.ops.layout import AlongAxis
 

@@ -21,8 +21,8 @@ from backends.convolutions import (
     whole,
 )
 from backends.pooling import Fenced
-from gradspec.backends.cpu.axes import dense
 from gradspec.backends.cpu.matmul import plan as matmul
+from gradspec.backends.cpu.planning import dense
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType

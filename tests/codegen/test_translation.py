@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from gradspec.backends.cpu import dtypes
+from gradspec.backends.cpu import planning
 from gradspec.backends.cpu.layout.kernels import layout, unfold
 from gradspec.backends.cpu.pointwise.kernels import program
 from gradspec.backends.cpu.pool.kernels import lp_pool, pool
@@ -798,9 +798,9 @@ def test_subnormal_numbers_of_bfloat16_are_kept(monkeypatch, operation):
         register_bytes=64, registers=32, loop_bytes=64, half_arithmetic=True, keeps_bfloat16=False, orders_zeros=True
     )
     monkeypatch.setattr(intrinsics, "processor", lambda: able)
-    monkeypatch.setattr(dtypes, "processor", lambda: able)
-    assert dtypes.has_short_winners("f16")
-    assert not dtypes.has_short_winners("bf16")
+    monkeypatch.setattr(planning, "processor", lambda: able)
+    assert planning.has_short_winners("f16")
+    assert not planning.has_short_winners("bf16")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu="sapphirerapids", jit=True)

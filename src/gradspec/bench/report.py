@@ -147,15 +147,11 @@ def remarks(run: BenchRun) -> list[str]:
     for result in run.results:
         for name, timing in result.timings.items():
             if timing.reason and timing.offered:
-                lines.append(f"{result.problem}: {name} failed: {_first_line(timing.reason)}")
+                lines.append(f"{result.problem}: {name} failed: {timing.reason.splitlines()[0][:200]}")
             lines += [f"{result.problem}: {name} {timing.disagrees}"] if timing.disagrees else []
     if run.interrupted:
         lines.append("Interrupted: this is what had been measured.")
     return lines
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0][:200]
 
 
 def _limits(run: BenchRun) -> list[str]:

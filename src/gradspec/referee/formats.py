@@ -29,6 +29,8 @@ from gradspec.conformance.targets.reference.loading import read_inputs, tracer
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.types import DTYPES, TensorType
+from gradspec.ops.select import greater, where
+from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError, UnsupportedError
 from gradspec.system.host import library_of
 from gradspec.transforms.copy import inline
@@ -128,10 +130,8 @@ class TracedReference:
 
 def _mention(spare: Sequence[Var], y: Var) -> Var:
     """The same variable, in whose graph the inputs that nothing reads, such as buffers for results, are not missing."""
-    from gradspec import library as gs
-
     for x in spare:
-        y = gs.where(gs.greater(gs.sum(x), 0), y, y)
+        y = where(greater(sum_over(x), 0), y, y)
     return y
 
 

@@ -620,11 +620,6 @@ class FuzzProcess:
             return [TrialOutcome(self.first, "", failure="a trial from this number on ends the process")]
 
 
-def todays_seed() -> int:
-    """A seed for each day."""
-    return date.today().toordinal()
-
-
 def fuzz(
     seed: int | None = None,
     *,
@@ -649,7 +644,7 @@ def fuzz(
     >>> fuzz(1, trials=4, part=2, libraries=["spec"]).failures
     []
     """
-    seed = todays_seed() if seed is None else seed
+    seed = date.today().toordinal() if seed is None else seed
     if libraries is None:
         libraries = [name for name in REFERENCES if name == "spec" or find_spec(name)]
     deadline = None if seconds is None else monotonic() + seconds

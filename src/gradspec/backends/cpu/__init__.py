@@ -10,7 +10,6 @@ from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pointwise import plan as pointwise
 from gradspec.backends.cpu.pool import lp_pool, smooth_pool, unpool
 from gradspec.backends.cpu.pool import plan as pool
-from gradspec.backends.cpu.reduce import loss, softmax
 from gradspec.backends.cpu.reduce import plan as reduce
 from gradspec.runtime.task import Lowering
 
@@ -18,7 +17,6 @@ LOWERINGS: dict[str, Lowering] = {
     **conv.LOWERINGS,
     **conv_gradient.LOWERINGS,
     **layout.LOWERINGS,
-    **loss.LOWERINGS,
     **lp_pool.LOWERINGS,
     **matmul.LOWERINGS,
     **pointwise.LOWERINGS,
@@ -26,7 +24,6 @@ LOWERINGS: dict[str, Lowering] = {
     **reduce.LOWERINGS,
     **resize.LOWERINGS,
     **smooth_pool.LOWERINGS,
-    **softmax.LOWERINGS,
     **unfold.LOWERINGS,
     **unpool.LOWERINGS,
 }

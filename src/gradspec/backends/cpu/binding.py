@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from gradspec.backends.cpu.axes import Strides, dense
+from gradspec.backends.cpu.planning import Strides, dense
 from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import Kernel
 from gradspec.codegen.records import Block, Record

@@ -9,8 +9,7 @@ from itertools import accumulate
 from math import prod
 
 from gradspec.backends.cpu.conv.cases import Blocking, Case, Line, cases, leading, reading, writing
-from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.backends.cpu.planning import regular_axes
+from gradspec.backends.cpu.planning import COMPUTED, regular_axes
 from gradspec.codegen.processor import processor
 from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution

@@ -10,8 +10,8 @@ from math import gcd, prod
 
 import numpy as np
 
-from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.conv.arguments import CaseAxis
+from gradspec.backends.cpu.planning import Strides
 from gradspec.codegen.records import Words
 from gradspec.spec.window import Regular
 

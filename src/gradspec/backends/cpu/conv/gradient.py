@@ -7,7 +7,6 @@ from math import prod
 
 import numpy as np
 
-from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.conv.arguments import (
     GRADIENT_UNIT_BYTES,
@@ -22,8 +21,7 @@ from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, Blo
 from gradspec.backends.cpu.conv.cases import leading, reading
 from gradspec.backends.cpu.conv.plan import NANOSECONDS_PER_PRODUCT, BlockArguments, elements
 from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
-from gradspec.backends.cpu.dtypes import COMPUTED, computed_float
-from gradspec.backends.cpu.planning import are_far, regular_axes
+from gradspec.backends.cpu.planning import COMPUTED, Strides, are_far, computed_float, regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand, Words

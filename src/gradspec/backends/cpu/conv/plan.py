@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import KernelCall, task_of
 from gradspec.backends.cpu.conv.arguments import (
     UNIT_BYTES,
@@ -28,8 +27,7 @@ from gradspec.backends.cpu.conv.blocking import (
     rounded,
 )
 from gradspec.backends.cpu.conv.pooling import PooledBlocks, is_pooling, rank_of, rows_together
-from gradspec.backends.cpu.dtypes import COMPUTED, MULTIPLIED
-from gradspec.backends.cpu.planning import are_far, regular_axes
+from gradspec.backends.cpu.planning import COMPUTED, MULTIPLIED, Strides, are_far, regular_axes
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from gradspec.backends.cpu.axes import dense
 from gradspec.backends.cpu.conv.arguments import FusedPooling
+from gradspec.backends.cpu.planning import dense
 from gradspec.backends.cpu.pool.arguments import NO_ARRAYS
 from gradspec.backends.cpu.pool.layout import UNITS_WANTED
 from gradspec.backends.cpu.pool.plan import value_kernel, value_pooling

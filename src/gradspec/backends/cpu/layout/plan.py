@@ -17,9 +17,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from gradspec.backends.cpu.arguments import StridedAxis
-from gradspec.backends.cpu.axes import Axis, Strides, by_stride, dense, merged
 from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.layout.arguments import SQUARE_BYTES, CopiedBox, CopyArguments, CopyKind
+from gradspec.backends.cpu.planning import Axis, Strides, by_stride, dense, merged
 from gradspec.backends.numpy import KERNELS as VIEWS
 from gradspec.backends.xp.rules import progressions
 from gradspec.codegen.addresses import address

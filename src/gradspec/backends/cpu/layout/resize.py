@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.backends.cpu.arguments import PLACE_BYTES
-from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import KernelCall, task_of
-from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.layout.arguments import AxisSums, ResizeArguments, ResizeAxis
-from gradspec.backends.cpu.planning import grid, pieces
+from gradspec.backends.cpu.planning import COMPUTED, Strides, grid, pieces
 from gradspec.backends.tables import Ints
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand

@@ -8,11 +8,9 @@ from functools import cached_property
 from math import prod
 
 from gradspec.backends.cpu.arguments import PLACE_BYTES, TILE, TapAxis
-from gradspec.backends.cpu.axes import Strides, dense
 from gradspec.backends.cpu.binding import KernelCall, task_of
-from gradspec.backends.cpu.dtypes import COMPUTED
 from gradspec.backends.cpu.layout.arguments import FoldArguments, FoldAxis, UnfoldArguments
-from gradspec.backends.cpu.planning import ONE_CELL, grid, pieces, regular_axes
+from gradspec.backends.cpu.planning import COMPUTED, ONE_CELL, Strides, dense, grid, pieces, regular_axes
 from gradspec.backends.tables import Ints, cell_readers, tap_ranges
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand

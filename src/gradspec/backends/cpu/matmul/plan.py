@@ -13,9 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from gradspec.backends.cpu.axes import Strides, merged
 from gradspec.backends.cpu.binding import KernelCall, laid_out, task_of
-from gradspec.backends.cpu.dtypes import MULTIPLIED, computed_float
 from gradspec.backends.cpu.matmul.arguments import (
     FEW_ROWS,
     LONGEST_BLOCK,
@@ -26,6 +24,7 @@ from gradspec.backends.cpu.matmul.arguments import (
     MatmulArguments,
     MatrixLead,
 )
+from gradspec.backends.cpu.planning import MULTIPLIED, Strides, computed_float, merged
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
 from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import Kernel, kernel

@@ -12,8 +12,8 @@ from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
-from gradspec.backends.cpu.axes import Strides, merged
 from gradspec.backends.cpu.binding import KernelCall, task_of
+from gradspec.backends.cpu.planning import Strides, merged
 from gradspec.backends.cpu.pointwise.arguments import (
     BLOCK_BYTES,
     MOST_GIVEN,

@@ -11,10 +11,8 @@ from math import inf, prod
 import numpy as np
 
 from gradspec.backends.cpu.arguments import PLACE_BYTES, TILE, TapAxis
-from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import KernelCall, task_of
-from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.backends.cpu.planning import ONE_CELL, grid, pieces, regular_axes
+from gradspec.backends.cpu.planning import COMPUTED, ONE_CELL, Strides, grid, pieces, regular_axes
 from gradspec.backends.cpu.pool.arguments import Exponent, LpPoolArguments
 from gradspec.backends.tables import Ints, tap_ranges
 from gradspec.codegen.cache import kernel

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.backends.cpu.binding import task_of
-from gradspec.backends.cpu.dtypes import COMPUTED, computed_float, has_short_winners, is_selected_as_stored
+from gradspec.backends.cpu.planning import COMPUTED, computed_float, has_short_winners, is_selected_as_stored
 from gradspec.backends.cpu.pool.arguments import AxisKind, PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import reaches_far, reduced_axes, transpose_axis
-from gradspec.backends.cpu.pool.inverse import inverse_of
 from gradspec.backends.cpu.pool.layout import (
     RECORDED_WINNERS,
     TIED_COTANGENTS,
@@ -24,6 +23,7 @@ from gradspec.backends.cpu.pool.layout import (
     Count,
     KernelFamily,
     Pooling,
+    inverse_of,
 )
 from gradspec.backends.tables import Ints, counted_taps, real_cells
 from gradspec.codegen.cache import Kernel, kernel

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.dtypes import COMPUTED
+from gradspec.backends.cpu.planning import COMPUTED
 from gradspec.backends.cpu.pool.arguments import PoolSettings, Role
 from gradspec.backends.cpu.pool.axes import as_bin, reaches_far, reduced_axes
 from gradspec.backends.cpu.pool.layout import KernelFamily, Pooling

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from gradspec.backends.cpu.axes import Strides
 from gradspec.backends.cpu.binding import KernelCall, task_of
-from gradspec.backends.cpu.dtypes import COMPUTED
-from gradspec.backends.cpu.planning import grid
+from gradspec.backends.cpu.planning import COMPUTED, Strides, grid
 from gradspec.backends.cpu.pool.arguments import IndexKind, UnpoolArguments
 from gradspec.backends.numpy.windows import require_in_plane
 from gradspec.codegen.cache import kernel

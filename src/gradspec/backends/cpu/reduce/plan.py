@@ -1,34 +1,43 @@
-"""Sums, means and their transposes on the CPU. ``arguments`` says how terms are added up."""
+"""Sums, means, softmaxes, and cells chosen by labels, on the CPU. ``arguments`` says how terms are added up."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
-from gradspec.backends.cpu.axes import Axis, Strides, by_stride, merged
+import numpy as np
+
 from gradspec.backends.cpu.binding import Describe, KernelCall, laid_out, task_of
-from gradspec.backends.cpu.dtypes import computed_float
+from gradspec.backends.cpu.planning import Axis, Strides, by_stride, computed_float, merged
 from gradspec.backends.cpu.reduce.arguments import (
     LANES_BYTES,
     PIECE,
     SCRATCH_BYTES,
     SHORT,
+    ChoiceArguments,
+    ChoiceAxis,
     KeptAxis,
+    LabelKind,
     ReduceArguments,
     ShareArguments,
+    SoftmaxArguments,
     SumArguments,
     SumPieces,
     TermAxis,
 )
 from gradspec.codegen.cache import kernel
-from gradspec.graph.ir import Var
-from gradspec.graph.types import TensorType
+from gradspec.graph.ir import Array, Var
+from gradspec.graph.types import DType, TensorType
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.spec.loss import label_outside
 from gradspec.spec.reduce import terms_of_mean
 
-SOURCE = "gradspec.backends.cpu.reduce.kernels.reduce"
+SUMS = "gradspec.backends.cpu.reduce.kernels.sums"
+SOFTMAX = "gradspec.backends.cpu.reduce.kernels.softmax"
+LABELS = "gradspec.backends.cpu.reduce.kernels.labels"
 
 MOST_COLUMNS = 256
 """Columns that are added up side by side: their lanes fit the first cache."""
@@ -198,7 +207,7 @@ class _Share:
 
 def _task(name: str, function: str, x: Var, y: Var, describe: Describe) -> Task:
     cost = NANOSECONDS_PER_BYTE * sum(v.type.size * v.dtype.numpy.itemsize for v in (x, y))
-    return task_of(name, kernel(SOURCE, function), (x,), (y,), describe, cost, NANOSECONDS_PER_UNIT)
+    return task_of(name, kernel(SUMS, function), (x,), (y,), describe, cost, NANOSECONDS_PER_UNIT)
 
 
 class _SumLowering(LoweringBase):
@@ -230,4 +239,147 @@ class _ShareLowering(LoweringBase):
         return _task(f"share {x.dtype}", f"share:{x.dtype}", x, y, _Share(y.shape, node.attrs.axes, divisor))
 
 
-LOWERINGS: dict[str, Lowering] = {"sum": _SumLowering(), "mean": _SumLowering(), "share": _ShareLowering()}
+# --- softmax ----------------------------------------------------------------------------------------------------------
+
+CELLS_AT_A_TIME = 8192
+"""Of rows that are worked on side by side, or one after another in a unit: they fit the caches."""
+
+FEWEST_COLUMNS = 16
+SHORT_ROW = 32
+"""Rows no longer than this are worked on side by side even if their cells are neighbours, when there are enough."""
+
+NANOSECONDS_PER_POWER = 3.0
+NANOSECONDS_PER_SOFTMAX_UNIT = 100.0
+
+
+@dataclass(frozen=True)
+class _Softmax:
+    """Rows along an axis of an array."""
+
+    shape: tuple[int, ...]
+    axis: int
+    itemsize: int
+    """Bytes of the numbers that are computed with."""
+    is_log: bool
+
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[SoftmaxArguments]:
+        (x, y), cells = strides, self.shape[self.axis]
+        x_stride, y_stride, pieces = x[self.axis], y[self.axis], pieces_of(self.shape, (self.axis,))
+        kept = merged(by_stride((n, (x[a], y[a])) for a, n in enumerate(self.shape) if a != self.axis))
+        column, is_side_by_side = take_column(kept, [(cells, (x_stride, y_stride))])
+        is_side_by_side |= cells <= SHORT_ROW and column[0] >= FEWEST_COLUMNS
+        at_once = max(1, min(cells, PIECE))
+        fitting = CELLS_AT_A_TIME // at_once
+        most = min(max(fitting, FEWEST_COLUMNS), MOST_COLUMNS) if is_side_by_side else max(1, fitting)
+        outputs, units = outputs_of(kept, column, most)
+        width = outputs.block if is_side_by_side else 1
+        each = width * self.itemsize
+        places, workspace = laid_out(
+            SCRATCH_BYTES,
+            sums_at=pieces.count * each,
+            lanes_at=LANES_BYTES * width,
+            cells_at=at_once * each,
+            powers_at=at_once * each,
+            largest_at=each,
+        )
+        arguments = SoftmaxArguments(
+            **vars(outputs),
+            **places,
+            x_stride=x_stride,
+            y_stride=y_stride,
+            pieces=pieces,
+            is_side_by_side=is_side_by_side,
+            is_log=self.is_log,
+        )
+        return KernelCall(arguments, units if cells else 0, workspace)
+
+
+class _SoftmaxLowering(LoweringBase):
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        (x,), name = node.inputs, node.op.name
+        function, cost = kernel(SOFTMAX, f"softmax:{x.dtype}"), NANOSECONDS_PER_POWER * x.type.size
+        itemsize = computed_float(x.dtype).numpy.itemsize
+        softmax = _Softmax(x.shape, node.attrs.axis, itemsize, is_log=name == "log_softmax")
+        costs = cost, NANOSECONDS_PER_SOFTMAX_UNIT
+        return task_of(f"{name} {x.dtype}", function, node.inputs, node.outputs, softmax, *costs, keeps_layout=True)
+
+
+# --- one cell per label -----------------------------------------------------------------------------------------------
+
+CELLS_PER_UNIT = 4096
+NANOSECONDS_PER_LABEL = 2.0
+NANOSECONDS_PER_RESULT = 0.2
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """``shape`` of the array that has an axis of classes: what is placed in, or picked from."""
+
+    shape: tuple[int, ...]
+    axis: int
+    width: int
+    labels: DType
+    places: bool
+
+    @property
+    def classes(self) -> int:
+        return self.shape[self.axis]
+
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[ChoiceArguments]:
+        larger = 2 if self.places else 0
+        steps = [[*s] for s in strides]
+        class_stride = steps[larger].pop(self.axis)
+        sizes = [n for a, n in enumerate(self.shape) if a != self.axis]
+        found = merged(by_stride(zip(sizes, zip(*steps, strict=True), strict=True), larger))
+        *axes, last = (ChoiceAxis(size, *each) for size, each in found or [(1, (0, 0, 0))])
+        block = max(1, min(last.size, CELLS_PER_UNIT // max(1, self.classes if self.places else 1)))
+        blocks = -(-last.size // block)
+        kind, classes = LabelKind[self.labels.name.upper()], self.classes
+        arguments = ChoiceArguments(tuple(axes), last, block, blocks, kind, self.width, classes, class_stride)
+        return KernelCall(arguments, prod(axis.size for axis in axes) * blocks, 0)
+
+
+def require_classes(labels: Array, classes: int) -> None:
+    """An error that names the first label which is no class.
+
+    Read as unsigned numbers, negative labels are larger than all others, so that one comparison finds both kinds.
+
+    >>> require_classes(np.array([0, 2, -1]), 3)
+    Traceback (most recent call last):
+        ...
+    ValueError: the label -1 names none of the 3 classes; labels go from 0 to 2
+    """
+    is_signed, width = labels.dtype.kind == "i", labels.dtype.itemsize
+    limit = min(classes, 1 << (8 * width - 1)) if is_signed else classes
+    if labels.size and np.maximum.reduce(labels.view(f"u{width}"), axis=None) >= limit:
+        raise label_outside(int(labels[(labels < 0) | (labels >= classes)][0]), classes)
+
+
+class _ChoiceLowering(LoweringBase):
+    """Labels are looked at before anything is done with them."""
+
+    def __init__(self, places: bool) -> None:
+        self.places = places
+
+    def task(self, work: Work) -> Task | None:
+        ((node,), (x, labels), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
+        if labels.dtype.name.upper() not in LabelKind.__members__:
+            return None
+        shape, width = y.shape if self.places else x.shape, x.dtype.numpy.itemsize
+        choice = _Choice(shape, node.attrs.axis, width, labels.dtype, self.places)
+        cost = NANOSECONDS_PER_LABEL * labels.type.size + NANOSECONDS_PER_RESULT * y.type.size
+        name, function = f"{node.op.name} {x.dtype}", kernel(LABELS, node.op.name)
+        checks = ((labels, partial(require_classes, classes=choice.classes)),)
+        return task_of(name, function, node.inputs, node.outputs, choice, cost, checks=checks)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "sum": _SumLowering(),
+    "mean": _SumLowering(),
+    "share": _ShareLowering(),
+    "softmax": _SoftmaxLowering(),
+    "log_softmax": _SoftmaxLowering(),
+    "pick": _ChoiceLowering(places=False),
+    "place": _ChoiceLowering(places=True),
+}

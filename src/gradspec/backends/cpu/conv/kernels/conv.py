@@ -11,11 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradspec.backends.cpu.conv.arguments import ConvArguments, ConvUnit, PackArguments
-from gradspec.backends.cpu.conv.kernels.borders import lay_rows, multiply_squares
-from gradspec.backends.cpu.conv.kernels.depthwise import depthwise_gradient
-from gradspec.backends.cpu.conv.kernels.dots import Dots
+from gradspec.backends.cpu.conv.kernels.depthwise import Dots, depthwise_gradient
 from gradspec.backends.cpu.conv.kernels.packing import pack_weights
-from gradspec.backends.cpu.conv.kernels.squares import Squares
+from gradspec.backends.cpu.conv.kernels.squares import Squares, lay_rows, multiply_squares
 from gradspec.backends.cpu.conv.kernels.staging import locate, stage_channels
 from gradspec.backends.cpu.conv.kernels.strips import Room, Strips, blank
 from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, TileSums, words_at

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from gradspec.backends.cpu.conv.arguments import GradientArguments, GradientUnit, JoinArguments
 from gradspec.backends.cpu.conv.kernels.conv import Convolutions
+from gradspec.backends.cpu.conv.kernels.packing import Strided, turn
 from gradspec.backends.cpu.conv.kernels.staging import clear
 from gradspec.backends.cpu.conv.kernels.strips import Room, blank
-from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
 from gradspec.backends.cpu.matmul.kernels.tiles import Also, Factors, TileSums
 from gradspec.codegen.formats import FORMATS
 from gradspec.codegen.intrinsics import address_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.layout.kernels.transpose import transposed
+from gradspec.backends.cpu.layout.kernels.layout import transposed
 from gradspec.backends.cpu.matmul.kernels.panels import widened
 from gradspec.backends.cpu.matmul.kernels.tiles import CACHE_LINE, Tile, bytes_at
 from gradspec.codegen.formats import NumberFormat

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.layout.kernels.transpose import transposed
+from gradspec.backends.cpu.layout.kernels.layout import transposed
 from gradspec.codegen.formats import NumberFormat
 from gradspec.codegen.intrinsics import load, store
 from gradspec.codegen.language import inlined, outlined, unrolled

@@ -6,6 +6,8 @@ of products are not fused, so that each is rounded.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES, Opcode, PointwiseArguments, SecondKind
@@ -20,11 +22,10 @@ from gradspec.backends.cpu.pointwise.kernels.cells import (
     OF_TWO_INTEGERS,
     Meanings,
 )
-from gradspec.backends.cpu.pointwise.kernels.normalise import normalise
 from gradspec.backends.cpu.pointwise.kernels.places import CellRange, cells_at, repeated_at, transfer
 from gradspec.codegen.formats import FORMATS, NumberFormat
-from gradspec.codegen.intrinsics import address_of
-from gradspec.codegen.language import at_build, lanes, outlined
+from gradspec.codegen.intrinsics import address_of, square_root
+from gradspec.codegen.language import at_build, inlined, lanes, outlined
 from gradspec.codegen.translation import kernel_code
 
 
@@ -128,3 +129,76 @@ def on_cells_and_number(form, opcode, y, a, at, b, n):
             for i in lanes(form.computed, n):
                 y[at + i] = form.narrow(meaning(form.widen(a[at + i]), b))
             return
+
+
+# --- normalisation ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    has_weight: bool
+    has_bias: bool
+    goes_across: bool
+
+    @inlined
+    def value(self, x, mean, root, weight, bias):
+        value = (x - mean) / root
+        if self.has_weight:
+            value = value * weight
+        if self.has_bias:
+            value = value + bias
+        return value
+
+
+NORMALISERS = tuple(Normaliser(*flags) for flags in product((False, True), repeat=3))
+
+
+@outlined
+def normalise(form, statistics, y, x, start, n):
+    """The cells ``start … start + n − 1``."""
+    has_weight, has_bias = statistics.weight.array != 0, statistics.bias.array != 0
+    for kind in NORMALISERS:
+        is_affine = has_weight == kind.has_weight and has_bias == kind.has_bias
+        if is_affine and statistics.goes_across == kind.goes_across:
+            normalised(form, kind, statistics, y, x, start, n)
+
+
+@outlined
+def normalised(form, kind, statistics, y, x, start, n):
+    inner, channels, done = statistics.inner, statistics.channels, 0
+    while done < n:
+        plane = (start + done) // inner
+        channel, left = plane % channels, inner - (start + done - plane * inner)
+        count = min(n - done, channels - channel if kind.goes_across else left)
+        if kind.goes_across:
+            across_channels(form, kind, statistics, y, x, done, channel, count)
+        else:
+            in_channel(form, kind, statistics, y, x, done, channel, count)
+        done += count
+
+
+def across_channels(form, kind, statistics, y, x, at, channel, n):
+    """The cell ``at + i`` is one of the channel ``channel + i``."""
+    epsilon, s = form.computed(statistics.epsilon), statistics
+    means, variances = form.stored_at(s.mean.array), form.stored_at(s.variance.array)
+    weights, biases = form.stored_at(s.weight.array), form.stored_at(s.bias.array)
+    for i in lanes(form.computed, n):
+        mean, root = form.widen(means[channel + i]), square_root(form.widen(variances[channel + i]) + epsilon)
+        weight = form.widen(weights[channel + i]) if kind.has_weight else mean
+        bias = form.widen(biases[channel + i]) if kind.has_bias else mean
+        y[at + i] = form.narrow(kind.value(form.widen(x[at + i]), mean, root, weight, bias))
+
+
+def in_channel(form, kind, statistics, y, x, at, channel, n):
+    s = statistics
+    mean = number_of_channel(form, s.mean, channel)
+    root = square_root(number_of_channel(form, s.variance, channel) + form.computed(s.epsilon))
+    weight = number_of_channel(form, s.weight, channel) if kind.has_weight else mean
+    bias = number_of_channel(form, s.bias, channel) if kind.has_bias else mean
+    for i in lanes(form.computed, n):
+        y[at + i] = form.narrow(kind.value(form.widen(x[at + i]), mean, root, weight, bias))
+
+
+@inlined
+def number_of_channel(form, statistic, channel):
+    return form.widen(form.stored_at(statistic.array)[channel * statistic.stride])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
+from gradspec.backends.cpu.conv.kernels.packing import Strided, turn
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
 from gradspec.codegen.intrinsics import address_of, multiply_add, prefetch, prefetch_to_write
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import Finish, Role
-from gradspec.backends.cpu.pool.inverse import NEGLIGIBLE
 from gradspec.backends.cpu.pool.kernels import planes
 from gradspec.backends.cpu.pool.kernels.avg_transpose import reduce_expanding, transpose_rows
 from gradspec.backends.cpu.pool.kernels.reduce_row import reduce_row
@@ -22,6 +21,7 @@ from gradspec.backends.cpu.pool.kernels.rows import (
 from gradspec.backends.cpu.pool.kernels.runs import reduce_run_row, reduce_run_window
 from gradspec.backends.cpu.pool.kernels.states import Largest, Total, as_half, has_nan
 from gradspec.backends.cpu.pool.kernels.walk import PoolWork, Reduction, walk_planes
+from gradspec.backends.cpu.pool.layout import NEGLIGIBLE
 from gradspec.codegen.formats import FORMATS, NumberFormat
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import inlined, lanes, lanes_once, outlined, total

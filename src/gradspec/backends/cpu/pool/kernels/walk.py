@@ -38,7 +38,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gradspec.backends.cpu.conv.kernels.turning import Strided, turn
+from gradspec.backends.cpu.conv.kernels.packing import Strided, turn
 from gradspec.backends.cpu.pool.arguments import UNIT_BYTES, AxisKind, Finish, PoolUnit, Role, Schedule
 from gradspec.backends.cpu.pool.kernels.rows import (
     ceil_div,
