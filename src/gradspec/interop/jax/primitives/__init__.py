@@ -8,7 +8,7 @@ RULES: dict[str, layout.Rule] = layout.RULES | arithmetic.RULES
 
 NO_MEANING = frozenset(
     (
-        *("accuracy", "branches_platforms", "indices_are_sorted", "is_stable", "out_sharding", "precision"),
+        *("accuracy", "branches_platforms", "indices_are_sorted", "is_stable", "linear", "out_sharding", "precision"),
         *("sharding", "unique_indices", "unroll", "update_consts", "update_jaxpr", "weak_type"),
     )
 )
