@@ -34,6 +34,7 @@ PACKAGES = (
     "testing",
     "bench",
     "demo",
+    "doctor",
     "cli",
     "__main__",
 )

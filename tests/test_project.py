@@ -48,8 +48,9 @@ def test_paths_and_links_are_seen():
     assert links_in(page) == {"docs/gone.md", "gone.svg"}
 
 
-def test_the_version_agrees():
-    assert PROJECT["version"] == gs.__version__
+def test_the_version_is_written_once():
+    assert "version" in PROJECT["dynamic"]
+    assert "version" not in PROJECT
 
 
 def test_the_readme_gives_two_commands_and_ci_runs_the_second():
@@ -142,3 +143,17 @@ def test_what_is_used_by_private_names_has_an_upper_bound():
     used = {name for match in private.finditer(source) for name in match.groups() if name}
     assert used == {"torch", "jax"}
     assert [name for name in used if "<" not in PROJECT["optional-dependencies"][name][0]] == []
+
+
+def test_the_recipe_asks_for_what_the_package_asks_for():
+    recipe = (ROOT / "recipe" / "recipe.yaml").read_text()
+    assert f'version: "{gs.__version__}"' in recipe
+    run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
+    asked = {line.strip(" -").replace(" ", "") for line in run.splitlines()}
+    assert asked == {*PROJECT["dependencies"], f"python{PROJECT['requires-python']}"}
+
+
+def test_a_release_is_built_as_ci_tries_it():
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert "run: .ci/wheel\n" in workflow
+    assert "\n.ci/wheel\n" in (ROOT / ".ci" / "run").read_text()

@@ -66,6 +66,23 @@ def demo(page: str | None) -> None:
             Path(page).write_text(html(), encoding="utf-8")
 
 
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def doctor(as_json: bool) -> None:
+    """Say what is installed, which extras, devices, caches and limits there are, and what is missing.
+
+    It compiles and runs one kernel. The exit code is 0 if gradspec works here, and 1 if something prevents it.
+    """
+    import json
+
+    from gradspec.doctor import examine
+
+    found = examine()
+    for line in [json.dumps(found.as_json(), indent=1)] if as_json else found.lines():
+        click.echo(printable(line), file=sys.stdout)
+    raise SystemExit(1 if found.problems else 0)
+
+
 @main.command("show")
 @click.argument("file", type=click.Path())
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZES", help=_SHAPE)

@@ -21,6 +21,7 @@ from gradspec.bench.grid import MODES, BenchProblem, parts, problems
 from gradspec.bench.measure import BenchRun, Settings, measure, product_problems
 from gradspec.bench.report import as_json, show, show_comparison
 from gradspec.runtime.threads import get_num_threads
+from gradspec.saving.files import replacing
 from gradspec.spec.errors import FormatError
 from gradspec.system.processes import terminated_like_interrupted
 
@@ -108,7 +109,11 @@ def perform(request: BenchRequest, console: Console | None = None) -> BenchRun:
     if earlier:
         show_comparison(compare(run, earlier), console)
     if request.json_file:
-        Path(request.json_file).write_text(json.dumps(as_json(run), indent=1) + "\n", encoding="utf-8")
+        try:
+            with replacing(request.json_file) as partial:
+                partial.write_text(json.dumps(as_json(run), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise BenchError(f"{request.json_file} could not be written: {error.strerror}") from error
     if request.plot_file and any(timing.samples for result in run.results for timing in result.timings.values()):
         from gradspec.bench.plot import draw
 

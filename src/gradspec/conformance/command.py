@@ -77,8 +77,8 @@ def perform(request: CheckRequest, console: Console | None = None, judge: Callab
     if request.strict and run.repeat:
         run.repeat += " --strict"
     show(run, console, request.failing)
-    _write(request, run, console)
-    return exit_code(run, request.failing)
+    code, is_written = exit_code(run, request.failing), _write(request, run, console)
+    return code if is_written or code != CLEAN else INCOMPLETE
 
 
 def exit_code(run: Run, failing: tuple[str, ...] = ("defect",)) -> int:
@@ -118,16 +118,24 @@ def json_text(run: Run) -> str:
     return json.dumps(encode(run), indent=1, allow_nan=False) + "\n"
 
 
-def _write(request: CheckRequest, run: Run, console: Console) -> None:
+def _write(request: CheckRequest, run: Run, console: Console) -> bool:
+    """Write every report that can be written; whether all could."""
+    is_written = True
     texts = {
         "--json": lambda: json_text(run),
         "--junit": lambda: junit.text(run, request.failing),
         "--report": lambda: page(run, request.failing),
     }
     for option, file in request.files.items():
-        with replacing(file) as partial:
-            partial.write_text(texts[option](), encoding="utf-8")
-        TerminalPage(console).say(f"written: {file}")
+        try:
+            with replacing(file) as partial:
+                partial.write_text(texts[option](), encoding="utf-8")
+        except OSError as error:
+            is_written = False
+            TerminalPage(console).say(f"{option}: {file} could not be written: {error.strerror}")
+        else:
+            TerminalPage(console).say(f"written: {file}")
+    return is_written
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------

@@ -96,10 +96,11 @@ def _is_followed(torch: Any, tensor: Any) -> bool:
     """Whether the tensor stands for more than its numbers."""
     if torch.compiler.is_compiling() or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return True
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    from gradspec.interop.torch.private import is_functorch_wrapped_tensor, is_in_dual_level
+
+    if is_functorch_wrapped_tensor(tensor):
         return True
-    forward = torch.autograd.forward_ad
-    return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
+    return is_in_dual_level() and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
 
 
 class JaxArrays:

@@ -176,8 +176,9 @@ def draw_arrays(types: Types, seed: int) -> list[np.ndarray[Any, Any]]:
 
 def _record_torch(function: Callable[..., Any], types: Types, device: str, seed: int) -> Dispatched:
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
+
+    from gradspec.interop.torch.private import TorchDispatchMode
 
     calls, work = Counter[str](), Counter[str]()
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from gradspec.graph.builder import Builder, is_symbolic_zero
@@ -45,7 +46,10 @@ def save(graph: Graph, path: FilePath) -> None:
     tensors = {v.name: np.asarray(distinct(array), order="C") for v, array in graph.constants.items()}
     _graph(strict_json(text, "the graph"), tensors)  # what could not be loaded is not saved
     with replacing(path) as partial:
-        save_file(tensors, partial, {KEY: text})
+        try:
+            save_file(tensors, partial, {KEY: text})
+        except SafetensorError as error:
+            raise OSError(f"{os.fspath(path)} could not be written: {error}") from error
         with partial.open("rb") as file:
             if int.from_bytes(file.read(8), "little") > MAX_HEADER:
                 raise ValueError(f"the graph is too large to save: its structure takes more than {MAX_HEADER} bytes")

@@ -53,7 +53,7 @@ class PyTorch(Contender):
             raise NotOfferedError("channels_last is a layout of two or three spatial axes")
         functions = self._functions(problem)
         if self.compiled:
-            self.torch._dynamo.reset()
+            self.torch.compiler.reset()
         calls = {"forward": self._forward, "jvp": self._jvp, "vjp": self._vjp}[problem.mode](problem, functions)
         return dict(calls)
 
@@ -69,13 +69,15 @@ class PyTorch(Contender):
 
     def _frozen(self, f: Function, x: Tensor, *weights: Tensor) -> Call:
         """A module whose parameters the compiler takes for constants; it is compiled when first called."""
-        torch, config = self.torch, import_module("torch._inductor.config")
+        from gradspec.interop.torch.private import compiler_options
+
+        torch = self.torch
         module = _module(torch, f, weights)
 
         @cache
         def compiled() -> Function:
             made = self._compile(module)
-            with torch.no_grad(), config.patch(freezing=True):
+            with torch.no_grad(), compiler_options(freezing=True):
                 made(x)
             return made
 

@@ -255,7 +255,8 @@ class TorchMemory(PackedMemory):
 def _watch_of_torch(device: Any, fill: int) -> Any:
     """Every tensor that is allocated lies between bytes that nobody may change, and an empty one is full of them."""
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from gradspec.interop.torch.private import TorchDispatchMode
 
     aten = torch.ops.aten
     empty = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}

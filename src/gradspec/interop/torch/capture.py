@@ -15,16 +15,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._decomp import decomposition_table
-from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
 
 from gradspec.graph.arrays import as_numpy
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.aten import entry_for
+from gradspec.interop.torch.private import FakeTensorMode, OpOverload, decomposition_table, pytree
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.spec.errors import ShapeError, UnsupportedError
 
@@ -198,7 +196,7 @@ DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropou
 def gives_operand(node: fx.Node) -> bool:
     """Whether the result of a node is its first operand, which the operator may have written to."""
     operator = node.target
-    if not isinstance(operator, torch._ops.OpOverload) or not node.all_input_nodes:
+    if not isinstance(operator, OpOverload) or not node.all_input_nodes:
         return False
     return operator._schema.is_mutable or operator.overloadpacket.__name__ in DROPOUTS
 
@@ -223,7 +221,7 @@ def _writes_are_private(graph: fx.Graph) -> bool:
 
 def _may_share(node: fx.Node, sources: Sequence[fx.Node], shared: set[fx.Node]) -> bool:
     """Whether the node's result may lie in the memory of an operand, as that of ``type_as`` does without saying so."""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return node.target is not getitem or sources[0] in shared
     said = any(result.alias_info for result in node.target._schema.returns)
     return said or node.target.overloadpacket.__name__ == "type_as"
@@ -263,7 +261,7 @@ def decompose_node(node: fx.Node) -> Part:
     Operators that PyTorch composes itself are composed here, too, so no table has to name them.
     """
     operator = node.target
-    if not isinstance(operator, torch._ops.OpOverload):
+    if not isinstance(operator, OpOverload):
         raise UnsupportedError("")
     try:
         part, sources = _trace_part(decompositions().get(operator, operator), node, nullcontext())
@@ -317,7 +315,7 @@ def _without_writes(function: Function, tensors: list[Tensor]) -> fx.GraphModule
 
 def _writes_within(node: fx.Node) -> bool:
     """Whether a node writes to what the program has made; to what it is given it writes its results, at last."""
-    is_operator = isinstance(node.target, torch._ops.OpOverload) and bool(node.all_input_nodes)
+    is_operator = isinstance(node.target, OpOverload) and bool(node.all_input_nodes)
     return is_operator and node.target._schema.is_mutable and node.all_input_nodes[0].op != "placeholder"  # type: ignore[union-attr]
 
 

@@ -15,9 +15,6 @@ from typing import Any
 import torch
 import torch.nn.functional as theirs
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
-from torch._subclasses import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import has_torch_function, has_torch_function_unary
 
 from gradspec.graph.builder import Builder
@@ -27,6 +24,13 @@ from gradspec.graph.types import TensorType
 from gradspec.interop.torch.device import POOLING, is_there
 from gradspec.interop.torch.module import call
 from gradspec.interop.torch.operators import is_watched, pooled
+from gradspec.interop.torch.private import (
+    FakeTensor,
+    FunctionalTensor,
+    count_modes,
+    suggest_memory_format,
+    tracing_state,
+)
 from gradspec.interop.torch.structure import PlannedPooling, opened
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.runtime.calls import cached
@@ -112,11 +116,11 @@ def are_plain(tensors: Sequence[Any]) -> bool:
 
     Modes, tracing and export do, and autocasting on the CPU; on GPUs it leaves pooling alone.
     """
-    if torch._C._get_tracing_state() or (torch.is_autocast_enabled("cpu") and not all(map(is_there, tensors))):
+    if tracing_state() or (torch.is_autocast_enabled("cpu") and not all(map(is_there, tensors))):
         return False
     if torch.compiler.is_compiling():
         return not torch.compiler.is_exporting() and all(_stands_for_array(t) for t in tensors)
-    if has_torch_function(tensors) or torch._C._len_torch_dispatch_stack():
+    if has_torch_function(tensors) or count_modes():
         return False
     return all(type(t) in KINDS and _is_dense(t) for t in tensors)
 

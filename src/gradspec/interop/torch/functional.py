@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._jit_internal import boolean_dispatched
 from torch.overrides import TorchFunctionMode
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.interop.torch.dropin import DropIn, LeftToTorchError
+from gradspec.interop.torch.private import boolean_dispatched
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.linear import batch_norm as normalised
 from gradspec.ops.lp_pool import lp_pool

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.utils._python_dispatch import _disable_current_modes
 
 from gradspec.graph.family import MOST_GRAPHS, Family
 from gradspec.graph.graph import Graph
@@ -20,6 +18,7 @@ from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DType, TensorType
 from gradspec.interop.torch.device import DEVICES
 from gradspec.interop.torch.operators import GRAPH, apply, is_watched, needs_gradient
+from gradspec.interop.torch.private import outside_transforms
 from gradspec.interop.torch.structure import OpenedGraph, large_constants, opened, with_inputs
 from gradspec.interop.torch.types import array_of, gradspec_dtype, require_tensor, tensor_of
 from gradspec.saving.graphs import from_text, to_text
@@ -326,7 +325,7 @@ def _places(module: FamilyModule, types: Types) -> tuple[int, ...]:
 def _member(module: FamilyModule, types: Types) -> OpenMember:
     """The graph for these types, made as if nobody watched: neither a transformation nor a compiler is to see it."""
     like = [TensorType(gradspec_dtype(dtype), tuple(map(int, shape))) for dtype, shape in types]
-    with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.inference_mode(False):
+    with outside_transforms():
         return module._member(module._family.at(*like))
 
 

@@ -15,13 +15,10 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
-from torch.autograd.forward_ad import _set_fwd_grad_enabled
-from torch.autograd.function import _SingleLevelFunction
 from torch.compiler import is_compiling
 
+from gradspec.interop.torch import private
+from gradspec.interop.torch.private import is_functorch_wrapped_tensor, is_legacy_batchedtensor
 from gradspec.interop.torch.structure import PlannedPooling, Structure, chosen, structure_of
 from gradspec.interop.torch.types import require_tensor, torch_dtype
 from gradspec.spec.errors import UnsupportedError
@@ -53,14 +50,7 @@ def needs_gradient(tensors: Sequence[Tensor]) -> bool:
 
 def is_watched(tensors: Sequence[Tensor]) -> bool:
     """Whether a transformation, a tracer or a tensor of another kind must see the operator."""
-    if _are_transforms_active() or _count_modes() or forward_ad._current_level >= 0 or _tracing_state():
-        return True
-    return is_compiling() or not all(map(_is_plain, tensors))
-
-
-_are_transforms_active: Callable[[], bool] = torch._C._are_functorch_transforms_active
-_count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
-_tracing_state: Callable[[], Any] = torch._C._get_tracing_state
+    return private.is_transforming() or is_compiling() or not all(map(_is_plain, tensors))
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -97,34 +87,24 @@ def _batched_by_autograd(operands: list[Tensor], text: str) -> list[Tensor]:
     Such a tensor says neither its level nor its axis. But the axis of a level, taken out, has the batch's size, and one
     that a tensor does not have has the size that is asked for: 0, which no batch has.
     """
-    for level in range(_legacy_levels(), 0, -1):
-        leading = [_remove_batch_dim(t, level, 0, 0) for t in operands]
+    for level in range(private.legacy_levels(), 0, -1):
+        leading = [private.remove_batch_dim(t, level, 0, 0) for t in operands]
         batched = tuple(is_legacy_batchedtensor(t) and a.shape[0] > 0 for t, a in zip(operands, leading, strict=True))
         if any(batched):
             break
     given = [a if has_axis else t for a, t, has_axis in zip(leading, operands, batched, strict=True)]
     size = next(a.shape[0] for a, has_axis in zip(leading, batched, strict=True) if has_axis)
-    return [_add_batch_dim(r, 0, level) for r in GRAPH(given, structure_of(text).batch(size, batched).text)]
-
-
-_add_batch_dim: Callable[[Tensor, int, int], Tensor] = torch._add_batch_dim
-_remove_batch_dim: Callable[[Tensor, int, int, int], Tensor] = torch._remove_batch_dim
-
-
-def _legacy_levels() -> int:
-    """How many of these batches are nested here."""
-    torch._C._vmapmode_increment_nesting()
-    return int(torch._C._vmapmode_decrement_nesting())
+    return [private.add_batch_dim(r, 0, level) for r in GRAPH(given, structure_of(text).batch(size, batched).text)]
 
 
 def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
-    with_reverse, with_forward = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
+    with_reverse, with_forward = torch.is_grad_enabled(), private.is_forward_enabled()
 
     def pass_on(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         # The function below switches both modes off, which are those of the next level of torch.func, too.
-        reverse, forward = torch.set_grad_enabled(with_reverse), _set_fwd_grad_enabled(with_forward)
-        with torch._C._AutoDispatchBelowAutograd(), reverse, forward:
-            results: list[Tensor] = GRAPH.redispatch(keys & torch._C._after_autograd_keyset, list(tensors), text)
+        reverse, forward = torch.set_grad_enabled(with_reverse), private.set_forward_enabled(with_forward)
+        with private.below_autograd(), reverse, forward:
+            results: list[Tensor] = GRAPH.redispatch(keys & private.after_autograd, list(tensors), text)
             return results
 
     structure, tangents = structure_of(text), [_tangent(t) for t in operands] if with_forward else []
@@ -132,28 +112,27 @@ def _autograd(keys: Any, operands: list[Tensor], text: str) -> list[Tensor]:
     given = [*operands, *chosen(tangents, moving)]
     if any(moving) and not needs_gradient(given) and not any(map(is_legacy_batchedtensor, given)):
         return _moved(structure, given, moving)
-    with enable_single_level_autograd_function():
+    with private.enable_single_level_autograd_function():
         return list(_differentiable(pass_on, structure, *operands))
 
 
 def _tangent(tensor: Tensor) -> Tensor | None:
     """Of this level, which is 0 at each level of ``torch.func``."""
-    tangent: Tensor | None = torch._VF._unpack_dual(tensor, level=0)[1]
-    return tangent
+    return private.unpack_dual(tensor, level=0)[1]
 
 
 def _moved(structure: Structure, given: list[Tensor], moving: tuple[bool, ...]) -> list[Tensor]:
     """Outputs with their tangents, by one structure: what both need is found once. ``given``: operands, then tangents,
     which may be of another kind, so that who comes next is found anew."""
-    with torch._C._AutoDispatchBelowAutograd():
+    with private.below_autograd():
         results = GRAPH(given, structure.dual(moving).text)
-    n, make_dual = len(structure.float_outputs), torch._VF._make_dual
+    n, make_dual = len(structure.float_outputs), private.make_dual
     found = iter(results[n:])
     floats = zip(results[:n], structure.float_outputs, strict=True)
     return [make_dual(r, next(found), level=0) if is_float else r for r, is_float in floats]
 
 
-class _Uncompiled(_SingleLevelFunction):
+class _Uncompiled(private.SingleLevelFunction):
     """A function that compiled autograd refuses."""
 
     @staticmethod
@@ -199,8 +178,8 @@ class _Differentiable(_Uncompiled):
         derived = ctx.structure.jvp(moving)
         # PyTorch switches forward mode off here, and with it that of all outer levels. On again, only the primals must
         # lose the tangents of this level, which is 0 at each level of torch.func.
-        with _set_fwd_grad_enabled(True):
-            primals = [torch.ops.aten._fw_primal(t, 0) for t in chosen(ctx.saved_tensors, derived.primals)]
+        with private.set_forward_enabled(True):
+            primals = [private.without_tangent(t, 0) for t in chosen(ctx.saved_tensors, derived.primals)]
             found = iter(apply(derived.structure, (*primals, *chosen(tangents[2:], moving))))
         return tuple(next(found) if is_float else None for is_float in ctx.structure.float_outputs)
 

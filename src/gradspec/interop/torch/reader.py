@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
-from torch.utils import _pytree as pytree
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.family import Family, OpenType, Sizes
@@ -34,6 +33,7 @@ from gradspec.interop.torch.capture import (
     is_autocast,
     is_gradient_switch,
 )
+from gradspec.interop.torch.private import pytree
 from gradspec.interop.torch.types import array_of, gradspec_type, torch_dtype
 from gradspec.ops.pointwise import detach
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError

@@ -10,8 +10,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.utils._python_dispatch import _disable_current_modes
 
 import gradspec.wiring  # noqa: F401  (a program that was exported brings nothing but this package)
 from gradspec.graph.builder import is_symbolic_zero, needed
@@ -20,6 +18,7 @@ from gradspec.graph.ir import Node, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
 from gradspec.interop.torch.device import DEVICES, DeviceProgram, is_there, only_pooling, pooling_operator
+from gradspec.interop.torch.private import outside_transforms
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of, torch_dtype
 from gradspec.runtime.compiled import Program, program_for, require_count
 from gradspec.runtime.threads import get_num_threads
@@ -239,7 +238,7 @@ class OpenedGraph:
         large = large_constants(graph)
         self.structure = Structure(with_inputs(graph, large))
         # They outlast what is traced, inferred or transformed now.
-        with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.inference_mode(False):
+        with outside_transforms():
             self._constants = [tensor_of(graph.constants[v]) for v in large]
         self._elsewhere: dict[torch.device, list[Tensor]] = {}
         self.closed = Structure(with_inputs(graph, ()))
@@ -249,7 +248,7 @@ class OpenedGraph:
         if device.type not in DEVICES:
             return self._constants
         if device not in self._elsewhere:
-            with _disable_current_modes(), temporarily_clear_interpreter_stack(), torch.inference_mode(False):
+            with outside_transforms():
                 self._elsewhere[device] = [t.to(device) for t in self._constants]
         return self._elsewhere[device]
 

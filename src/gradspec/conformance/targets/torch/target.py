@@ -169,10 +169,9 @@ class TorchCompileTarget(TorchTarget):
 
     @contextmanager
     def settings(self) -> Iterator[None]:
-        import torch._dynamo
-        import torch._inductor.config
+        from gradspec.interop.torch.private import compiler_options
 
-        with torch._dynamo.config.patch(recompile_limit=64), torch._inductor.config.patch(compile_threads=1):
+        with compiler_options(recompile_limit=64, compile_threads=1):
             yield
 
 

@@ -20,6 +20,7 @@ from torch import fx
 
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType
+from gradspec.interop.torch.private import OpOverload
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.ops.convert import convert
 from gradspec.ops.pointwise import scale
@@ -75,7 +76,7 @@ def entry_of(node: fx.Node) -> AtenEntry | None:
 
 
 def entry_for(operator: Any) -> AtenEntry | None:
-    if not isinstance(operator, torch._ops.OpOverload):
+    if not isinstance(operator, OpOverload):
         return None
     packet = operator.overloadpacket.__name__
     if operator.namespace != "aten":
