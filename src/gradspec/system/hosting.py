@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import json
 import marshal
 import mmap
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -25,6 +25,7 @@ from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from inspect import Parameter, Signature
 from math import prod
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import gettempdir
 from time import monotonic, sleep
@@ -36,8 +37,9 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 from gradspec.system import containment, host
+from gradspec.system.forking import forked
 from gradspec.system.host import LONGEST, packet, unpacked
-from gradspec.system.processes import module_path
+from gradspec.system.processes import ProcessLostError, describe
 
 CAN_HOST = sys.platform == "linux"
 """Elsewhere processes share no memory without a name, nor say who sent a packet."""
@@ -60,6 +62,8 @@ CACHES = (
     *("NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR", "JAX_COMPILATION_CACHE_DIR"),
 )
 """Variables that name folders into which compilers of kernels write."""
+HIDDEN = ("GRADSPEC", "PYTEST", "PYTHONPATH", "PWD", "OLDPWD")
+"""How variables begin that tell of the judge, or of where it was started."""
 
 FACTS = ("name", "names", "signature", "library", "mentioned", "parameters", "versions")
 KINDS = (
@@ -73,11 +77,16 @@ Answer: TypeAlias = Any
 
 
 class HostLostError(BaseException):
-    """The process of the kernel has ended, with a status as ``waitpid`` has it. No ``except Exception`` may keep it."""
+    """The process of the kernel has ended, with a status as ``waitpid`` has it, or gave no answer for some seconds.
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"the process of the kernel ended with status {status}")
-        self.status = status
+    No ``except Exception`` may keep it.
+    """
+
+    def __init__(self, status: int, silence: float = 0.0) -> None:
+        said = ProcessLostError(f"gave no answer in {silence:g} s" if silence else "ended")
+        said.status = None if silence else os.waitstatus_to_exitcode(status)
+        super().__init__(describe(said))
+        self.status, self.silence = status, silence
 
 
 class ChannelError(Exception):
@@ -181,7 +190,7 @@ class _Packing:
         given = list(map(argument, arguments))
         named = {name: argument(value) for name, value in keywords.items()}
         told = {"function": function.number, "arguments": given, "keywords": named}
-        return {**told, "arrays": arrays, "library": function.host.library}
+        return {**told, "arrays": arrays, "library": function.host.library, "device": function.host.device}
 
     def fences(self) -> list[tuple[int, int, int]]:
         return [fence for segment in self.segments.values() for fence in segment.fences()]
@@ -202,7 +211,8 @@ class _View:
 class _Session:
     """A copy of the host that serves calls, at the other end of a channel."""
 
-    def __init__(self, ask: Callable[[list[int]], None], status_otherwise: Callable[[], int]) -> None:
+    def __init__(self, ask: Callable[[list[int], list[int]], None], status_otherwise: Callable[[], int]) -> None:
+        """``ask`` is given the files of the other process, and those of this one."""
         self.owner, self.number, self._status_otherwise = os.getpid(), 0, status_otherwise
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -211,7 +221,7 @@ class _Session:
         self._mapped: mmap.mmap | None = None
         self.grow(1 << 20)
         self.close = weakref.finalize(self, _close_all, self.channel, (self.status, self._inputs, self._outputs))
-        ask([theirs.fileno(), self._inputs, self._outputs, told])
+        ask([theirs.fileno(), self._inputs, self._outputs, told], [self.channel.fileno(), self.status])
         theirs.close()
         os.close(told)
         self.pid = self._children = 0
@@ -237,10 +247,11 @@ class _Session:
         for segment in packing.segments.values():
             segment.send(self.memory)
 
-    def ask(self, **request: Any) -> dict[str, Any]:
+    def ask(self, limit: float | None = None, **request: Any) -> dict[str, Any]:
         """The answer to a request; whatever came before is read in its place, and refused."""
         self.number += 1
         do = f"do_{request.pop('do')}"
+        self.channel.settimeout(limit)
         try:
             self.channel.send(marshal.dumps((self.number, do, request)))
         except (BrokenPipeError, ConnectionResetError):
@@ -252,6 +263,8 @@ class _Session:
             data, extra, flags, _ = self.channel.recvmsg(LONGEST, 2048)
         except ConnectionResetError:
             raise self._lost() from None
+        except TimeoutError:
+            raise HostLostError(signal.SIGKILL, self.channel.gettimeout() or 0.0) from None
         sender = _sender(extra)
         if not data:
             raise self._lost()
@@ -269,10 +282,7 @@ class _Session:
 
     def _lost(self) -> HostLostError:
         """What the process ended with, as the one says that watched it; where nothing is said, that was killed."""
-        with suppress(OSError):
-            if select.select([self.status], [], [], 5.0)[0] and len(told := os.read(self.status, 4)) == 4:
-                return HostLostError(struct.unpack("i", told)[0])
-        return HostLostError(self._status_otherwise())
+        return HostLostError(_told_status(self.status, 5.0, self._status_otherwise))
 
     def require_nothing_left(self) -> None:
         if self._children and not os.pread(self._children, 64, 0) and self.number % SEARCHED:
@@ -372,15 +382,71 @@ def _extent(start: int, shape: Sequence[int], strides: Sequence[int], item: int)
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
+class HostServer:
+    """A process that has imported libraries and no kernel: copies of it are hosts. It ends with this object."""
+
+    def __init__(self, libraries: Sequence[str] = ()) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        scratch = dict.fromkeys(CACHES, _scratch_folder())
+        own = {k: v for k, v in os.environ.items() if not k.startswith(HIDDEN)}
+        with Path(containment.__file__).open("rb") as source:
+            command = [sys.executable, "-P", "-"]
+            process = subprocess.Popen(
+                command, stdin=source, stdout=theirs.fileno(), env=own | scratch, start_new_session=True
+            )
+        theirs.close()
+        self.close = weakref.finalize(self, _end_server, os.getpid(), process, self._control)
+        text = Path(host.__file__).read_text(encoding="utf-8")
+        self._control.send(marshal.dumps({"program": text, "libraries": [*libraries], **_surroundings()}))
+
+    def start(self, config: dict[str, Any]) -> tuple[socket.socket, int]:
+        """The socket of a new host, and a pipe that tells the status that it ends with."""
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ending, told = os.pipe()
+        socket.send_fds(self._control, [marshal.dumps(config)], [theirs.fileno(), told])
+        theirs.close()
+        os.close(told)
+        return control, ending
+
+
+def _surroundings() -> dict[str, Any]:
+    """Where a process finds modules, and the folder that it may write to."""
+    return {"path": [entry or os.getcwd() for entry in sys.path], "scratch": _scratch_folder()}
+
+
+def _end_server(owner: int, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    if os.getpid() != owner:
+        return
+    control.close()
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:  # it imports, or a copy of this process keeps the socket
+        process.kill()
+        process.wait()
+
+
 class KernelHost:
     """The process that holds the kernel of a name, and copies of it that serve calls; it ends with this object."""
 
     library = "numpy"
     """Whose arrays the kernel takes."""
 
-    def __init__(self, name: str, memory: int | None = None) -> None:
+    device = "cpu"
+    """Where the kernel finds them; results come back by the memory that both processes have."""
+    limit: float | None = None
+    """Seconds that it may take to import the kernel, or to answer a call."""
+
+    def __init__(
+        self,
+        name: str,
+        memory: int | None = None,
+        call: Mapping[str, Any] | None = None,
+        server: HostServer | None = None,
+    ) -> None:
+        """``call`` says how a `gradspec.system.host.Solution` of this name is called."""
         self.name = name
         self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
+        self._call, self._server, self._has_server = call, server, server is not None
         self._session: _Session | None = None
         self._modules: dict[str, dict[str, Any]] = {}
         self._functions: list[dict[str, Any]] = []
@@ -392,25 +458,17 @@ class KernelHost:
         self._begin()
 
     def _begin(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        scratch = _scratch_folder()
-        unknown = {"GRADSPEC_NUM_THREADS"}  # which only a judge sets
-        own = {k: v for k, v in os.environ.items() if k not in unknown} | module_path() | dict.fromkeys(CACHES, scratch)
-        with Path(containment.__file__).open("rb") as source:
-            command = [sys.executable, "-P", "-"]
-            self._process = subprocess.Popen(
-                command, stdin=source, stdout=theirs.fileno(), env=own, start_new_session=True
-            )
-        theirs.close()
-        self._number, self._is_used = 0, False
-        self._end = weakref.finalize(self, _end, os.getpid(), self._process, self._control)
-        text = Path(host.__file__).read_text(encoding="utf-8")
-        config = {"name": self.name, "scratch": scratch, "memory": self._memory, "program": text}
-        self._control.send(json.dumps(config).encode())
+        config = {"name": self.name, "call": self._call, "memory": self._memory, **_surroundings()}
+        self._server = self._server or HostServer()
+        self._control, self._ending = self._server.start(config)
+        self._owner, self._number, self._is_used = os.getpid(), 0, False
+        self._end = weakref.finalize(self, _end, os.getpid(), self._control, self._ending)
 
     def close(self) -> None:
-        self._drop_session()
+        self.drop_session()
         self._end()
+        if self._server is not None and not self._has_server:
+            self._server.close()
 
     # --- what it says of the kernel
 
@@ -429,7 +487,7 @@ class KernelHost:
         assert self.contained is not None  # which comes first
         facts = self._told(1)
         if "failed" in facts:
-            raise ValueError(str(facts["failed"]) or str(facts.get("type")))
+            raise ValueError(str(facts["failed"]))
         if not {"kind", "can_fork", *FACTS} <= facts.keys():
             raise ValueError(self.spoke)
         self._number = 1
@@ -449,10 +507,13 @@ class KernelHost:
         return _value(told)
 
     def _told(self, number: int) -> dict[str, Any]:
+        self._control.settimeout(self.limit)
         try:
             data = self._control.recv(LONGEST)
         except ConnectionResetError:
             data = b""
+        except TimeoutError:
+            raise HostLostError(signal.SIGKILL, self.limit or 0.0) from None
         if not data:
             raise HostLostError(self._status())
         try:
@@ -465,11 +526,7 @@ class KernelHost:
 
     def _status(self) -> int:
         """As ``waitpid`` has it; that of a process that was killed, where this one is still there."""
-        try:
-            code: int = self._process.wait(0.1 if "facts" in vars(self) and self.facts["can_fork"] else 5.0)
-        except subprocess.TimeoutExpired:
-            code = -9
-        return -code if code < 0 else code << 8
+        return _told_status(self._ending, 0.1 if "facts" in vars(self) and self.facts["can_fork"] else 5.0)
 
     # --- calls
 
@@ -487,14 +544,23 @@ class KernelHost:
         session = self._serving()
         try:
             session.send(packing)
-            answer = session.ask(**request, size=session.size)
+            answer = session.ask(self.limit, **request, size=session.size)
             for segment in packing.segments.values():
                 segment.take_back(session.memory)
             session.require_nothing_left()
             return _given(answer, lambda claim: session.taken(claim, packing))
         except (ChannelError, LeftBehindError, HostLostError):
-            self._drop_session()
+            self.drop_session()
             raise
+        except Exception as error:
+            if self.device != "cpu" and "CUDA" in str(error):  # which is lost to that process, perhaps
+                self.drop_session()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Of the process that serves calls."""
+        return self._serving().pid
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
@@ -571,7 +637,7 @@ class KernelHost:
         """The process that serves calls of this one: a copy of this process has another."""
         session = self._session
         if session is None or session.owner != os.getpid():
-            if self._is_used and not self.facts["can_fork"]:
+            if (self._is_used or self._owner != os.getpid()) and not self.facts["can_fork"]:
                 self._end()
                 self.__dict__.pop("facts"), self.__dict__.pop("contained")
                 self._begin()
@@ -586,27 +652,61 @@ class KernelHost:
                 session.ask(do="threads", count=self._threads)
         return session
 
-    def _send_files(self, descriptors: list[int]) -> None:
+    def _send_files(self, descriptors: list[int], _: list[int]) -> None:
         try:
             socket.send_fds(self._control, [b"serve"], descriptors)
         except (BrokenPipeError, ConnectionResetError):
             raise HostLostError(self._status()) from None
 
-    def _drop_session(self) -> None:
+    def drop_session(self) -> None:
+        """Have the next call made in a process in which none was made before."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
 
-def _end(owner: int, process: subprocess.Popen[bytes], control: socket.socket) -> None:
-    if os.getpid() != owner:
-        return
-    control.close()
-    try:
-        process.wait(1.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+class CopyHost(KernelHost):
+    """Copies of this process that call an object of its own: they are told the same, and contained by nothing."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        super().__init__("")
+
+    def _begin(self) -> None:
+        self._owner, self._is_used, self._copies = os.getpid(), False, list[BaseProcess]()
+        self.__dict__ |= {"contained": (), "facts": {"can_fork": True, "name": "kernel"}}
+
+    def close(self) -> None:
+        self.drop_session()
+        for copy in self._copies:
+            copy.join()
+
+    def _send_files(self, descriptors: list[int], ours: list[int]) -> None:
+        def keep() -> None:
+            for descriptor in ours:
+                os.close(descriptor)
+            host.keep(self._kernel, None, containment.wait_or_kill, *descriptors)
+
+        self._copies.append(forked(keep))
+
+    def _status(self) -> int:
+        return signal.SIGKILL
+
+
+def _end(owner: int, control: socket.socket, ending: int) -> None:
+    """Let the host end, for a second; it is killed when nobody waits for its status any longer."""
+    if os.getpid() == owner:
+        control.close()
+        select.select([ending], [], [], 1.0)
+        os.close(ending)
+
+
+def _told_status(pipe: int, seconds: float, otherwise: Callable[[], int] = lambda: signal.SIGKILL) -> int:
+    """The status that a pipe tells within so many seconds."""
+    with suppress(OSError):
+        if select.select([pipe], [], [], seconds)[0] and len(told := os.read(pipe, 4)) == 4:
+            return int(struct.unpack("i", told)[0])
+    return otherwise()
 
 
 def _scratch_folder() -> str:
