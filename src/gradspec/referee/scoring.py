@@ -194,7 +194,7 @@ def judge_solution(solution: str, loaded: LoadedProblem, settings: ScoreSettings
     host.limit, host.device, host.library = STARTING, settings.device, loaded.call.array
     try:
         kernel = stand_in(host, lambda name: False)
-        host.limit = settings.timeout
+        host.limit = settings.timeout if unforkable() else None  # a copy that judges has a limit of its own
         return judge_kernel(kernel, loaded, settings, host=host)
     except HostLostError as loss:
         found = RefereeFinding("hang" if loss.silence else "crash", "It ends its process, or never answers", str(loss))
@@ -247,7 +247,8 @@ def _observe_and_time(
     for copy in copies.values():
         copy.limit, copy.device, copy.library = COMPILING, settings.device, loaded.call.array
     functions = {name: HostedFunction(copy, "", None) for name, copy in copies.items()}
-    functions |= {"kernel": kernel} if host else {}
+    if host is not None:
+        functions["kernel"], host.limit = kernel, COMPILING
     own = times = None
     try:
         if settings.own_work is not None:
