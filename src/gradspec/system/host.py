@@ -35,7 +35,18 @@ from types import FrameType, ModuleType
 from typing import Any
 
 HEADER = struct.Struct("<4sQI")
-"""Of a packet: who speaks, the number of the request, and the length of the JSON after it."""
+"""Of a packet: who speaks, the number of the request, and the length of what comes after it: JSON, or arrays."""
+ARRAY = struct.Struct("<BBBq")
+"""Of an array: the number of its dtype, where it is, its rank, and its first byte; then its shape and its strides."""
+ONE, SEVERAL = b"\1", b"\2"
+"""What arrays begin with: whether a call gave one, or a tuple."""
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16"),
+    *("float32", "float64", "complex64", "complex128", "object"),
+)
+NUMBERED = {name: number for number, name in enumerate(DTYPES)}
+NOWHERE, INPUTS, OUTPUTS, NOTHING = range(4)
+"""Where an array is: it is of no numbers; in the memory for inputs; in that for outputs; there is none."""
 MAGIC = b"host"
 LONGEST = 1 << 17
 """Bytes of a packet."""
@@ -56,18 +67,20 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # --- packets ----------------------------------------------------------------------------------------------------------
 
 
-def packet(number: int, message: Mapping[str, Any]) -> bytes:
-    text = json.dumps(message).encode()
+def packet(number: int, message: Mapping[str, Any] | bytes) -> bytes:
+    text = message if isinstance(message, bytes) else json.dumps(message).encode()
     return HEADER.pack(MAGIC, number, len(text)) + text
 
 
-def unpacked(data: bytes) -> tuple[int, dict[str, Any]]:
-    """The number and the message of a packet, or ``ValueError``."""
+def unpacked(data: bytes) -> tuple[int, dict[str, Any] | bytes]:
+    """The number and the message of a packet, or ``ValueError``; arrays are bytes."""
     if len(data) < HEADER.size:
         raise ValueError("a packet without a header")
     magic, number, length = HEADER.unpack_from(data)
     if magic != MAGIC or length != len(data) - HEADER.size:
         raise ValueError("a packet with a header of its own")
+    if data[HEADER.size : HEADER.size + 1] in (ONE, SEVERAL):
+        return number, data[HEADER.size :]
     try:
         message = json.loads(data[HEADER.size :])
     except RecursionError:
@@ -329,8 +342,8 @@ def _dtype(name: str) -> Any:
 
 
 @cache
-def _dtype_name(dtype: Any) -> str:
-    return str(dtype.name)
+def _dtype_number(dtype: Any) -> int:
+    return NUMBERED.get(str(dtype.name), NUMBERED["object"])
 
 
 def raced(
@@ -393,8 +406,9 @@ class Calls:
 
     def serve(self) -> None:
         self._channel.send(packet(0, {"ready": True}))
-        while data := self._channel.recv(LONGEST):
-            number, do, request = marshal.loads(data)
+        place = memoryview(bytearray(LONGEST))
+        while length := self._channel.recv_into(place):
+            number, do, request = marshal.loads(place[:length])
             self._end = 0
             try:
                 answer = getattr(self, do)(**request)
@@ -416,7 +430,7 @@ class Calls:
                 self._protect(start, length, mmap.PROT_READ | mmap.PROT_WRITE)
         parts = list(given) if isinstance(given, tuple | list) else [given]
         self._held = parts if keep else self._held
-        return {"several": isinstance(given, tuple | list), "parts": [self._told(part) for part in parts]}
+        return b"".join([SEVERAL if isinstance(given, tuple | list) else ONE, *map(self._told, parts)])
 
     def do_held(self, fill: int | None) -> Any:
         """The kept results as they are now, or after ``fill`` was written into them."""
@@ -424,10 +438,10 @@ class Calls:
         for array in arrays if fill is not None else ():
             if array is not None and array.flags.writeable:
                 array.fill(fill)
-        return {"several": True, "parts": [self._told(part, is_copied=True) for part in self._held]}
+        return b"".join([SEVERAL, *(self._told(part, is_copied=True) for part in self._held)])
 
     def do_race(self, calls: Sequence[Any], size: int, callers: int, seconds: float, yields: bool) -> Any:
-        """Of calls from several threads at once the first whose results are others than alone."""
+        """Of calls from several threads at once the first whose results are others than alone, which are kept."""
         self._map(size)
         made = [self._prepared(call) for call in calls]
 
@@ -453,7 +467,8 @@ class Calls:
         index, other = found[0]
         if isinstance(other, dict):
             return {"index": index, "error": other}
-        return {"index": index, "several": True, "parts": [self._told(part) for part in other]}
+        self._held = other
+        return {"index": index}
 
     def do_module(self, name: str, dtype: str, state: Mapping[str, Any], size: int) -> Any:
         """A copy of the kernel, a module of PyTorch, in a dtype and with numbers of the reference, by a name."""
@@ -526,20 +541,23 @@ class Calls:
 
         return on_device
 
-    def _told(self, part: Any, is_copied: bool = False) -> Any:
+    def _told(self, part: Any, is_copied: bool = False) -> bytes:
         """Where a result is found: in the memory for inputs, if it lies there, or in that for outputs."""
         if part is None:
-            return None
+            return ARRAY.pack(0, NOTHING, 0, 0)
         array = leave(part)
-        name, shape = _dtype_name(array.dtype), array.shape
-        if array.dtype.kind not in "biufc" and name != "bfloat16":
-            return {"dtype": "object", "shape": shape, "from": "nowhere", "start": 0, "strides": []}
+        number, shape = _dtype_number(array.dtype), array.shape
         first = array.__array_interface__["data"][0] - self._base
-        if array.size and 0 <= first < len(self._memory) and not is_copied:
-            return {"dtype": name, "shape": shape, "from": "inputs", "start": first, "strides": array.strides}
-        start, self._end = self._end, self._end + array.nbytes
-        os.pwrite(self._outputs, array.tobytes(), start)
-        return {"dtype": name, "shape": shape, "from": "outputs", "start": start, "strides": []}
+        where, start = OUTPUTS, self._end
+        if number == NUMBERED["object"]:
+            where, start = NOWHERE, 0
+        elif array.size and 0 <= first < len(self._memory) and not is_copied:
+            where, start = INPUTS, first
+        else:
+            self._end += array.nbytes
+            os.pwrite(self._outputs, array.tobytes(), start)
+        sizes = struct.pack(f"<{2 * len(shape)}q", *shape, *array.strides)
+        return ARRAY.pack(number, where, len(shape), start) + sizes
 
 
 def _functional(module: Any, shared: Sequence[str]) -> Callable[..., Any]:
@@ -621,6 +639,7 @@ def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callabl
             return
         else:
             number, request = unpacked(data)
+            assert isinstance(request, dict)
             members = {name: described(member(kernel, name)) for name in request["names"] if _has(kernel, name)}
             control.send(packet(number, {"members": members}))
 

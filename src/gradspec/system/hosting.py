@@ -53,10 +53,6 @@ F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 CUT_OFF = int(getattr(socket, "MSG_TRUNC", 0)) | int(getattr(socket, "MSG_CTRUNC", 0))
 SEARCHED = 16
 """Calls after which all threads of a process are asked what they have started; of the first it is asked after each."""
-DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16"),
-    *("float32", "float64", "complex64", "complex128", "object"),
-)
 CACHES = (
     *("TMPDIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR"),
     *("NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR", "JAX_COMPILATION_CACHE_DIR"),
@@ -74,6 +70,8 @@ KINDS = (
 Array: TypeAlias = NDArray[Any]
 Answer: TypeAlias = Any
 """What a call gives: an array or None, or a tuple of them."""
+Claim: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+"""What is said of an output: the number of its dtype, where it is, its first byte, its shape, its strides."""
 
 
 class HostLostError(BaseException):
@@ -137,25 +135,23 @@ class _Segment:
         self.start = -(-(end + APART) // aligned) * aligned + offset
         self.end = self.start + self.size
 
-    @property
-    def _inner(self) -> tuple[int, int]:
         page = 0 if self.guard is None else mmap.PAGESIZE
-        return page, self.size - 2 * page
+        self.inner = page, self.size - 2 * page
+        """Of what is sent, the first byte and the size: no page that may not be touched."""
 
     def send(self, memory: int) -> None:
-        skipped, size = self._inner
+        skipped, size = self.inner
         ctypes.memmove(memory + self.start + skipped, self.address + skipped, size)
 
     def take_back(self, memory: int) -> None:
-        skipped, size = self._inner
+        skipped, size = self.inner
         here, there = self.address + skipped, memory + self.start + skipped
         if _memcmp()(here, there, size):
             ctypes.memmove(here, there, size)
 
-    def fences(self) -> Iterator[tuple[int, int, int]]:
-        if self.guard is not None:
-            page, protection = mmap.PAGESIZE, mmap.PROT_READ * self.guard.is_readable
-            yield from ((start, page, protection) for start in (self.start, self.end - page))
+    def fences(self) -> list[tuple[int, int, int]]:
+        page, protection = mmap.PAGESIZE, mmap.PROT_READ * (self.guard is not None and self.guard.is_readable)
+        return [(start, page, protection) for start in (self.start, self.end - page)]
 
 
 class _Packing:
@@ -187,13 +183,18 @@ class _Packing:
                 return {"array": len(arrays) - 1}
             return tuple(map(argument, value)) if isinstance(value, tuple | list) else value
 
-        given = list(map(argument, arguments))
-        named = {name: argument(value) for name, value in keywords.items()}
-        told = {"function": function.number, "arguments": given, "keywords": named}
-        return {**told, "arrays": arrays, "library": function.host.library, "device": function.host.device}
+        return {
+            "arguments": list(map(argument, arguments)),
+            "keywords": {name: argument(value) for name, value in keywords.items()},
+            "function": function.number,
+            "arrays": arrays,
+            "library": function.host.library,
+            "device": function.host.device,
+        }
 
     def fences(self) -> list[tuple[int, int, int]]:
-        return [fence for segment in self.segments.values() for fence in segment.fences()]
+        guarded = (segment for segment in self.segments.values() if segment.guard is not None)
+        return [fence for segment in guarded for fence in segment.fences()]
 
 
 class _View:
@@ -224,8 +225,11 @@ class _Session:
         ask([theirs.fileno(), self._inputs, self._outputs, told], [self.channel.fileno(), self.status])
         theirs.close()
         os.close(told)
+        self._place = memoryview(bytearray(LONGEST))
+        self._limit: float | None = None
+        self._known: list[tuple[int, int, bytes]] | None = None
         self.pid = self._children = 0
-        self.pid, _ = self._received()
+        self._received()
         with suppress(OSError):
             self._children = os.open(f"/proc/{self.pid}/task/{self.pid}/children", os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._children)
@@ -247,38 +251,48 @@ class _Session:
         for segment in packing.segments.values():
             segment.send(self.memory)
 
-    def ask(self, limit: float | None = None, **request: Any) -> dict[str, Any]:
+    def ask(self, limit: float | None = None, **request: Any) -> dict[str, Any] | bytes:
         """The answer to a request; whatever came before is read in its place, and refused."""
         self.number += 1
         do = f"do_{request.pop('do')}"
-        self.channel.settimeout(limit)
+        if self._limit != limit:
+            self.channel.settimeout(limit)
+            self._limit = limit
         try:
             self.channel.send(marshal.dumps((self.number, do, request)))
         except (BrokenPipeError, ConnectionResetError):
             raise self._lost() from None
-        return self._received()[1]
+        return self._received()
 
-    def _received(self) -> tuple[int, dict[str, Any]]:
+    def _received(self) -> dict[str, Any] | bytes:
         try:
-            data, extra, flags, _ = self.channel.recvmsg(LONGEST, 2048)
+            length, extra, flags, _ = self.channel.recvmsg_into([self._place], 64)
         except ConnectionResetError:
             raise self._lost() from None
         except TimeoutError:
-            raise HostLostError(signal.SIGKILL, self.channel.gettimeout() or 0.0) from None
-        sender = _sender(extra)
-        if not data:
+            raise HostLostError(signal.SIGKILL, self._limit or 0.0) from None
+        if extra != self._known:
+            self._require_first(extra)
+        if not length:
             raise self._lost()
-        if flags & CUT_OFF or sender is None:
+        if flags & CUT_OFF:
             raise ChannelError("a packet that is too long, or with files in it")
-        if self.pid and sender != self.pid:
-            raise ChannelError("another process spoke in its place")
         try:
-            number, message = unpacked(data)
+            number, message = unpacked(self._place[:length].tobytes())
         except ValueError as why:
             raise ChannelError(str(why)) from None
         if number != self.number:
             raise ChannelError("it answered what was not asked")
-        return sender, message
+        return message
+
+    def _require_first(self, extra: list[tuple[int, int, bytes]]) -> None:
+        """Linux says who sent a packet: all must be of the process that sent the first, with nothing else."""
+        sender = _sender(extra)
+        if extra and sender is None:
+            raise ChannelError("a packet that is too long, or with files in it")
+        if self.pid and extra:
+            raise ChannelError("another process spoke in its place")
+        self.pid, self._known = sender or 0, extra
 
     def _lost(self) -> HostLostError:
         """What the process ended with, as the one says that watched it; where nothing is said, that was killed."""
@@ -293,22 +307,23 @@ class _Session:
                 raise LeftBehindError(f"after the call, processes go on that it has started: {', '.join(names)}")
             sleep(0.01)
 
-    def taken(self, claim: Any, packing: _Packing) -> Array | None:
+    def taken(self, claim: Claim, packing: _Packing) -> Array | None:
         """The array that a part of an answer says there is."""
-        if claim is None:
+        _, where, start, shape, strides = claim
+        if where == host.NOTHING:
             return None
-        dtype, shape, where, start, strides = _checked(claim)
-        if where == "nowhere":
+        dtype = _checked(claim)
+        if where == host.NOWHERE:
             return np.zeros(shape, "V16")  # wider than any number
         size = prod(shape) * dtype.itemsize
-        if where == "outputs":
+        if where == host.OUTPUTS:
             found = np.empty(size, np.uint8)
             if size and os.preadv(self._outputs, [found.data], start) != size:
                 raise ChannelError("an output that is not there")
             return found.view(dtype).reshape(shape)
         low, high = _extent(start, shape, strides, dtype.itemsize)
         for segment in packing.segments.values():
-            skipped, inner = segment._inner
+            skipped, inner = segment.inner
             if segment.start + skipped <= low and high <= segment.start + skipped + inner:
                 view = _View(segment.root, segment.address + start - segment.start, dtype, shape, strides)
                 return np.asarray(view).view(dtype)
@@ -353,24 +368,39 @@ def _children(process: int) -> Iterator[str]:
                         yield name
 
 
-def _checked(claim: Any) -> tuple[np.dtype[Any], tuple[int, ...], str, int, tuple[int, ...]]:
-    """The fields of a claim, or `ChannelError`."""
-    fields = ("dtype", "shape", "from", "start", "strides")
-    if not isinstance(claim, dict) or set(claim) != {*fields}:
-        raise ChannelError("an output with other fields")
-    name, shape, where, start, strides = (claim[field] for field in fields)
-    whole = [start, *shape, *strides] if isinstance(shape, list) and isinstance(strides, list) else [None]
-    if any(type(number) is not int for number in whole) or min([start, *shape]) < 0 or len(shape) > 32:
+def _claims(answer: bytes) -> list[Claim]:
+    """The arrays that an answer tells, or `ChannelError`."""
+    claims, place, end = list[Claim](), 1, len(answer)
+    try:
+        while place < end:
+            number, where, rank, start = host.ARRAY.unpack_from(answer, place)
+            sizes = struct.unpack_from(f"<{2 * rank}q", answer, place + host.ARRAY.size)
+            claims.append((number, where, start, sizes[:rank], sizes[rank:]))
+            place += host.ARRAY.size + 16 * rank
+    except struct.error:
+        raise ChannelError("an output that is cut off") from None
+    return claims
+
+
+def _checked(claim: Claim) -> np.dtype[Any]:
+    """The dtype of a claim that can be true, or `ChannelError`."""
+    number, where, start, shape, _ = claim
+    if start < 0 or min(shape, default=0) < 0 or len(shape) > 32:
         raise ChannelError("an output of no shape")
-    if name not in DTYPES or where not in (("nowhere",) if name == "object" else ("inputs", "outputs")):
+    if (
+        number >= len(host.DTYPES)
+        or where > host.OUTPUTS
+        or (host.DTYPES[number] == "object") != (where == host.NOWHERE)
+    ):
         raise ChannelError("an output of no dtype")
-    if (where == "inputs" and len(strides) != len(shape)) or 16 * prod(shape) > MOST_BYTES:
+    if 16 * prod(shape) > MOST_BYTES:
         raise ChannelError("an output that is too large")
-    return _dtype_named(name), tuple(shape), where, start, tuple(strides)
+    return _dtype_numbered(number)
 
 
 @cache
-def _dtype_named(name: str) -> np.dtype[Any]:
+def _dtype_numbered(number: int) -> np.dtype[Any]:
+    name = host.DTYPES[number]
     return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 
@@ -520,7 +550,7 @@ class KernelHost:
             said, message = unpacked(data)
         except ValueError:
             said, message = -1, {}
-        if said != number:
+        if said != number or isinstance(message, bytes):
             raise ValueError(self.spoke)
         return message
 
@@ -594,11 +624,11 @@ class KernelHost:
         session.send(packing)
         options = {"callers": callers, "seconds": seconds, "yields": yields}
         answer = session.ask(do="race", calls=told, size=session.size, **options)
-        index = answer.pop("index", None)
+        index = answer.pop("index", None) if isinstance(answer, dict) else None
         if type(index) is not int or not 0 <= index < len(calls):
             return None
         try:
-            return index, _given(answer, lambda claim: session.taken(claim, packing))
+            return index, _given(answer, lambda _: None) if answer else tuple(self.held())
         except ChannelError:
             raise
         except Exception as error:
@@ -775,20 +805,18 @@ def _stand_in(host: KernelHost, facts: Mapping[str, Any], names: Callable[[str],
 # --- claims as values -------------------------------------------------------------------------------------------------
 
 
-def _given(answer: dict[str, Any], taken: Callable[[Any], Any]) -> Any:
+def _given(answer: dict[str, Any] | bytes, taken: Callable[[Claim], Any]) -> Any:
     """What an answer says, or the exception that it says was raised."""
+    if isinstance(answer, bytes):
+        parts = tuple(map(taken, _claims(answer)))
+        if answer.startswith(host.ONE) and len(parts) != 1:
+            raise ChannelError("an answer of several parts that is one")
+        return parts[0] if answer.startswith(host.ONE) else parts
     if set(answer) == {"error"}:
         raise _exception(answer["error"])
-    if not answer:
-        return None
-    if set(answer) != {"several", "parts"} or not isinstance(answer["parts"], list) or len(answer["parts"]) > 1000:
+    if answer:
         raise ChannelError("an answer with other fields")
-    parts = [taken(part) for part in answer["parts"]]
-    if answer["several"] is True:
-        return tuple(parts)
-    if len(parts) != 1:
-        raise ChannelError("an answer of several parts that is one")
-    return parts[0]
+    return None
 
 
 def _exception(told: Any) -> Exception:
