@@ -9,7 +9,6 @@ import torch
 from gradspec.referee.campaign import list_submissions
 from gradspec.referee.formats import (
     ProblemSource,
-    SolutionKernel,
     fill_pattern,
     find_source,
     load_problem,
@@ -114,13 +113,13 @@ def test_a_problem_of_kernelbench_is_made_smaller(tmp_path):
 def test_a_solution_is_made_and_called_as_its_problem_is(tmp_path):
     problem = written(tmp_path, problem=SCALED, solution=SCALED.replace("Model", "ModelNew")) / "problem.py"
     loaded = load_problem(find_source(str(problem)))
-    kernel = SolutionKernel(str(tmp_path / "solution.py"), loaded.call)
+    kernel = loaded.call.solution(str(tmp_path / "solution.py"))
     assert torch.equal(kernel(torch.ones(2, 3)), torch.full((2, 3), 5.5))
 
 
 def test_parameters_are_those_that_the_seed_gives():
     loaded = load_problem(find_source(str(HERE / "kernelbench_mlp.py")))
-    kernel = SolutionKernel(str(HERE / "honest" / "torch_module.py"), loaded.call)
+    kernel = loaded.call.solution(str(HERE / "honest" / "torch_module.py"))
     x = torch.rand(3, 16)
     torch.testing.assert_close(kernel(x), loaded.eager(x))
 
@@ -158,7 +157,7 @@ def test_a_task_of_gpu_mode(task):
     loaded = load_problem(find_source(str(task / "task.yml")))
     assert write_types(loaded.types) == "f32[7,3],f32[7,3],f32[7,3]; f32[33,3],f32[33,3],f32[33,3]"
     assert "1000000" in loaded.notes[0]
-    kernel = SolutionKernel(str(task / "submission.py"), loaded.call)
+    kernel = loaded.call.solution(str(task / "submission.py"))
     arrays = torch.ones(2, 3), torch.ones(2, 3), torch.zeros(2, 3)
     assert torch.equal(kernel(*arrays), torch.full((2, 3), 2.0))
     assert torch.equal(arrays[2], torch.zeros(2, 3))  # what it wrote into is a copy

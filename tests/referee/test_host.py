@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import sys
 import textwrap
 from dataclasses import replace
@@ -19,7 +20,7 @@ from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.targets import target_of
 from gradspec.conformance.targets.reference.kernel import loaded_kernel
-from gradspec.system import hosting
+from gradspec.system import host, hosting
 from gradspec.system.forking import fate
 from gradspec.system.hosting import ChannelError, HostedFunction, HostLostError, KernelHost, stand_in
 
@@ -54,8 +55,8 @@ def hosted(kernel_file):
         return HostedFunction(hosts[-1], "", None)
 
     yield make
-    for host in hosts:
-        host.close()
+    for one in hosts:
+        one.close()
 
 
 X = np.linspace(-2, 2, 20, dtype=np.float32).reshape(4, 5)
@@ -120,7 +121,7 @@ EXPLOITS = {
     "it answers in the place of its host": (
         """
         def kernel(x):
-            told = json.dumps({"several": False, "parts": []}).encode()
+            told = b"\\1"
             for descriptor in range(3, 64):
                 try:
                     os.write(descriptor, struct.pack("<4sQI", b"host", 1, len(told)) + told)
@@ -133,8 +134,7 @@ EXPLOITS = {
     "it says that its output is larger than memory": (
         """
         def kernel(x):
-            part = {"dtype": "float32", "shape": [1 << 40], "from": "outputs", "start": 0, "strides": []}
-            told = json.dumps({"several": False, "parts": [part]}).encode()
+            told = b"\\1" + struct.pack("<BBBq2q", 11, 2, 1, 0, 1 << 40, 4)
             for number in range(50):
                 for descriptor in range(3, 64):
                     try:
@@ -456,22 +456,30 @@ def test_errors_keep_name_kind_and_text(error, kind, hosted):
     assert (type(caught.value).__name__, str(caught.value)) == (type(meant).__name__, str(meant))
 
 
+FLOAT32, INT8 = host.NUMBERED["float32"], host.NUMBERED["int8"]
+
+
+def claim(dtype, where, start, size, stride):
+    return host.SEVERAL + host.ARRAY.pack(dtype, where, 1, start) + struct.pack("<2q", size, stride)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         {"parts": []},
-        {"several": False, "parts": [None, None]},
-        {"several": True, "parts": 3},
-        {"several": True, "parts": [{"dtype": "float32"}]},
-        {"several": True, "parts": [{"dtype": "float32", "shape": [-1], "from": "outputs", "start": 0, "strides": []}]},
-        {
-            "several": True,
-            "parts": [{"dtype": "float32", "shape": [True], "from": "outputs", "start": 0, "strides": []}],
-        },
-        {"several": True, "parts": [{"dtype": "O", "shape": [1], "from": "outputs", "start": 0, "strides": []}]},
-        {"several": True, "parts": [{"dtype": "int8", "shape": [1], "from": "inputs", "start": 0, "strides": []}]},
-        {"several": True, "parts": [{"dtype": "int8", "shape": [1], "from": "inputs", "start": 9**9, "strides": [1]}]},
-        {"several": True, "parts": [{"dtype": "int8", "shape": [1], "from": "outputs", "start": 9**9, "strides": []}]},
+        host.ONE,
+        host.ONE + host.ARRAY.pack(0, host.NOTHING, 0, 0) * 2,
+        host.SEVERAL + b"cut off",
+        host.SEVERAL + host.ARRAY.pack(FLOAT32, host.OUTPUTS, 1, 0) + struct.pack("<q", 1),
+        claim(FLOAT32, host.OUTPUTS, 0, -1, 4),
+        claim(99, host.OUTPUTS, 0, 1, 4),
+        claim(FLOAT32, 7, 0, 1, 4),
+        claim(host.NUMBERED["object"], host.OUTPUTS, 0, 1, 8),
+        claim(INT8, host.INPUTS, 0, 1, 1),
+        claim(INT8, host.INPUTS, 9**9, 1, 1),
+        claim(INT8, host.OUTPUTS, 9**9, 1, 1),
+        claim(INT8, host.OUTPUTS, -1, 1, 1),
+        claim(FLOAT32, host.OUTPUTS, 0, 1 << 40, 4),
         {"error": "text"},
         {"error": {"type": "a b", "bases": [], "text": ""}},
         {"error": {"type": "E", "bases": ["SystemExit"], "text": 3}},

@@ -15,7 +15,8 @@ from gradspec.referee import campaign, scoring, timing
 from gradspec.referee.campaign import OutcomeFile, Submission, referee
 from gradspec.referee.command import outcome_page
 from gradspec.referee.formats import ProblemSource, load_objects
-from gradspec.referee.own_work import Dispatched, Policy, find_fallbacks, forbidden_by, record
+from gradspec.referee.own_work import Dispatched, Policy, find_fallbacks, forbidden_by
+from gradspec.referee.recording import record
 from gradspec.referee.scoring import RefereeFinding, Score, ScoreSettings, close_judges, score, score_solution
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import CAN_FORK
@@ -249,9 +250,8 @@ def test_a_policy_forbids_what_it_says(policy, ours, fallbacks, said):
 @pytest.mark.exhaustive
 def test_primitives_of_jax_are_seen():
     jax = pytest.importorskip("jax")
-    types = load_objects(lambda x: gs.relu(x), "f32[4,6]").types[0]
-    seen = record(jax.jit(lambda x: jax.numpy.tanh(x @ x.T)), types, "jax")
-    assert {"dot_general", "tanh"} <= set(seen.operators)
+    seen = record(jax.jit(lambda x: jax.numpy.tanh(x @ x.T)), "jax", "cpu", [np.ones((4, 6), np.float32)])
+    assert {"dot_general", "tanh"} <= set(seen["operators"])
 
 
 def test_what_was_asked_for_and_cannot_be_done_is_said(monkeypatch):
@@ -262,7 +262,7 @@ def test_what_was_asked_for_and_cannot_be_done_is_said(monkeypatch):
 
 
 def test_calls_of_numpy_are_said_not_to_be_observed():
-    assert "NumPy" in record(np.abs, (), "numpy").how
+    assert "NumPy" in record(np.abs, "numpy", "cpu", [])["how"]
 
 
 def test_only_handlers_that_compute_are_fallbacks():

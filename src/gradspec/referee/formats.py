@@ -1,26 +1,20 @@
 """The formats that kernels and their problems come in: KernelBench, GPU MODE, BackendBench, and our own names.
 
 A `ProblemSource` says where a problem is. `load_problem` runs its code, which only the process of that problem does,
-and gives what the judge takes: a reference, the types of its inputs, and how a solution is called. `SolutionKernel` is
-such a solution; it loads when it is first called, so that nobody runs a kernel's code but who calls it.
+and gives what the judge takes: a reference, the types of its inputs, and how a solution is called.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import itertools
 import re
-import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from tempfile import mkdtemp
-from types import ModuleType
 from typing import Any, TypeAlias
 
 from gradspec.conformance.model.reference import Types
@@ -32,11 +26,9 @@ from gradspec.graph.types import DTYPES, TensorType
 from gradspec.ops.select import greater, where
 from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.errors import FormatError, UnsupportedError
-from gradspec.system.host import library_of
+from gradspec.system.host import TENSOR, Solution, fill_pattern, library_of, made_module, run_file
 from gradspec.transforms.copy import inline
 
-SEED = 42
-"""The seed before a module is made: a reference and a solution that make the same parameters have the same ones."""
 MOST_CELLS = 1 << 18
 """Cells of all inputs and parameters that a problem is judged on, unless more are asked for."""
 LEAST_SIZE = 8
@@ -46,8 +38,6 @@ USUAL_SHAPES = (
     *(((16,), (16, 32), (32, 16)), ((2, 4, 8, 8),)),
 )
 """Shapes that an operator is tried with where none are given: elementwise, products, images."""
-TENSOR = "tensor"
-"""``{"tensor": 2}`` stands for the third array in the pattern of a call."""
 
 Pattern: TypeAlias = Any
 """Arguments as plain data, with places for arrays."""
@@ -71,7 +61,7 @@ class ProblemSource:
 
 @dataclass(frozen=True)
 class SolutionCall:
-    """How a solution is called: the name in its file, what makes the object, and the pattern of its arguments."""
+    """How a solution is called: the fields of a `gradspec.system.host.Solution`, and the library of its arrays."""
 
     entry: str
     pattern: tuple[Any, ...] | None = None
@@ -80,8 +70,17 @@ class SolutionCall:
     init: tuple[Any, ...] | None = None
     """Arguments of the class that the entry is; None where it is the kernel itself."""
     array: str = "torch"
-    path: tuple[str, ...] = ()
-    """Folders that the solution imports from."""
+    modules: Mapping[str, str] = field(default_factory=dict)
+    """Files that it may import, by name."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As a process takes them that knows nothing of this class."""
+        return {name: value for name, value in vars(self).items() if name != "array"}
+
+    def solution(self, name: str) -> Solution:
+        """The solution in a file, or of ``module:object``; its code runs when it is first called."""
+        return Solution(name, **self.options)
 
 
 @dataclass(frozen=True)
@@ -135,71 +134,6 @@ def _mention(spare: Sequence[Var], y: Var) -> Var:
     return y
 
 
-class SolutionKernel:
-    """A kernel that is loaded when it is first called, and declares nothing: its liberties are not its own to choose.
-
-    ``solution`` is a file, or ``module:object``.
-    """
-
-    def __init__(self, solution: str, call: SolutionCall) -> None:
-        self.__name__ = Path(solution).stem if solution.endswith(".py") else solution
-        self.solution, self.call, self.array = solution, call, call.array
-        self._kernel: Callable[..., Any] | None = None
-
-    def load(self) -> Callable[..., Any]:
-        if self._kernel is None:
-            self._kernel = load_solution(self.solution, self.call)
-        return self._kernel
-
-    def __call__(self, *arrays: Any) -> Any:
-        call, kernel = self.call, self.load()
-        if call.pattern is None:
-            return kernel(*arrays)
-        return kernel(*fill_pattern(call.pattern, arrays), **fill_pattern(dict(call.keywords), arrays))
-
-
-def load_solution(solution: str, call: SolutionCall) -> Callable[..., Any]:
-    """Run the code of a solution, and return what is to be called."""
-    if not solution.endswith(".py"):
-        found = object_named(solution)
-        return found() if isinstance(found, type) else found  # type: ignore[no-any-return]
-    module = run_file(solution, call.path)
-    if not hasattr(module, call.entry):
-        raise AttributeError(f"{Path(solution).name} has no {call.entry}")
-    entry: Any = getattr(module, call.entry)
-    if call.init is None:
-        return entry  # type: ignore[no-any-return]
-    return _made(entry, call.init)  # type: ignore[no-any-return]
-
-
-def _made(kind: Callable[..., Any], init: Sequence[Any]) -> Any:
-    """A module as KernelBench makes it; its parameters are constants."""
-    import torch
-
-    torch.manual_seed(SEED)
-    module = kind(*init)
-    for parameter in module.parameters() if isinstance(module, torch.nn.Module) else ():
-        parameter.requires_grad_(False)
-    return module
-
-
-def run_file(file: str, path: Sequence[str] = ()) -> ModuleType:
-    """The module that a file is, run under its own name."""
-    where = Path(file).absolute()
-    if not where.is_file():
-        raise FileNotFoundError(f"there is no file {file}")
-    for folder in (*path, str(where.parent)):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(where.stem, where)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[where.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
 
@@ -215,24 +149,6 @@ def pattern_of(value: Any, arrays: list[Any]) -> Pattern:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise FormatError(f"an input is {type(value).__name__}; problems have arrays, numbers, words, and lists of those")
-
-
-def fill_pattern(pattern: Pattern, arrays: Sequence[Any]) -> Any:
-    """The value, with these arrays; lists become tuples, as problems pass them.
-
-    >>> fill_pattern([{"tensor": 1}, [{"tensor": 0}, 2.5]], ["a", "b"])
-    ('b', ('a', 2.5))
-    """
-    if isinstance(pattern, Mapping):
-        if set(pattern) == {TENSOR}:
-            return arrays[pattern[TENSOR]]
-        if set(pattern) == {"buffer"}:
-            return arrays[pattern["buffer"]].clone()
-        inside = pattern["items"] if set(pattern) == {"items"} else pattern
-        return {key: fill_pattern(part, arrays) for key, part in inside.items()}
-    if isinstance(pattern, list | tuple):
-        return tuple(fill_pattern(part, arrays) for part in pattern)
-    return pattern
 
 
 def torch_types(arrays: Sequence[Any]) -> Types:
@@ -383,7 +299,7 @@ def _small_model(tree: ast.Module, path: str, divisor: int) -> tuple[list[Any], 
     tried = _drawn(lambda: names["Model"](*init))
     if all(array.is_meta for array in arrays) and all(p.is_meta for p in tried.parameters()):
         tried(*fill_pattern(pattern, arrays))
-    return init, arrays, pattern, _made(names["Model"], init)
+    return init, arrays, pattern, made_module(names["Model"], init)
 
 
 def _run_divided(tree: ast.Module, path: str, divisor: int) -> dict[str, Any]:
@@ -425,12 +341,9 @@ def as_module(function: Callable[..., Any], inner: Any = None) -> Any:
 def _gpumode(source: ProblemSource) -> LoadedProblem:
     folder = Path(source.path)
     task = read_task((folder / "task.yml").read_text(encoding="utf-8"))
-    home = mkdtemp(prefix="gradspec-problem-")
-    for name, origin in task.files.items():
-        if (folder / origin).is_file() and name != "submission.py":
-            shutil.copy(folder / origin, Path(home) / name)
-    shutil.copy(folder / "reference.py", Path(home) / "reference.py")
-    reference = run_file(str(Path(home) / "reference.py"), (home,))
+    files = {name.removesuffix(".py"): str(folder / origin) for name, origin in task.files.items()}
+    modules = {name: file for name, file in files.items() if name != "submission" and Path(file).is_file()}
+    reference = run_file(str(folder / "reference.py"), modules)
     lists, pattern, notes = list[Types](), None, list[str]()
     for test in task.tests:
         arrays = list[Any]()
@@ -446,7 +359,7 @@ def _gpumode(source: ProblemSource) -> LoadedProblem:
     if pattern is None:
         raise FormatError(f"{source.path}: none of {len(task.tests)} tests can be judged; {'; '.join(notes)}")
     called = as_module(_copying(reference.ref_kernel, pattern))
-    call = SolutionCall("custom_kernel", (pattern,), path=(home,))
+    call = SolutionCall("custom_kernel", (pattern,), modules={"reference": str(folder / "reference.py"), **modules})
     loaded = _of_torch(source, called, list(dict.fromkeys(lists)), call, notes)
     return _with_buffers(source, loaded, reference.ref_kernel, pattern)
 
@@ -472,7 +385,7 @@ def _with_buffers(source: ProblemSource, loaded: LoadedProblem, kernel: Any, pat
     if not buffers:
         return loaded
     marked = _mark_buffers(pattern, frozenset(buffers))
-    call = SolutionCall("custom_kernel", (marked,), path=loaded.call.path)
+    call = SolutionCall("custom_kernel", (marked,), modules=loaded.call.modules)
     return _of_torch(source, as_module(_copying(kernel, pattern, tied)), loaded.types, call, loaded.notes)
 
 

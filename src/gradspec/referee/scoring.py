@@ -23,15 +23,15 @@ from gradspec.referee.formats import (
     MOST_CELLS,
     LoadedProblem,
     ProblemSource,
-    SolutionKernel,
     find_source,
     load_objects,
     write_types,
 )
-from gradspec.referee.own_work import OwnWork, Policy, observe
-from gradspec.referee.timing import Times, time_kernel
+from gradspec.referee.own_work import OwnWork, Policy, observe, source_of
+from gradspec.referee.timing import COMPILING, Times, compiled_reference, time_kernel
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import unforkable
+from gradspec.system.hosting import CopyHost, HostedFunction, HostLostError, HostServer, KernelHost, stand_in
 from gradspec.system.processes import (
     Child,
     KeptProcess,
@@ -101,6 +101,8 @@ class Score:
     times: Times | None = None
     notes: tuple[str, ...] = ()
     seed: int = 0
+    containment: str = ""
+    """What keeps the kernel from the judge and the machine."""
 
     @property
     def score(self) -> float:
@@ -182,38 +184,84 @@ def score_solution(source: ProblemSource, solution: str, settings: ScoreSettings
 # --- in the process of a problem --------------------------------------------------------------------------------------
 
 
-def judge_kernel(kernel: Any, loaded: LoadedProblem, settings: ScoreSettings, own_array: bool = True) -> Score:
-    """Judge a kernel in copies of this process, or, where that is impossible, by its name in other ones."""
+def judge_solution(solution: str, loaded: LoadedProblem, settings: ScoreSettings, server: HostServer | None) -> Score:
+    """Judge a solution in a process that holds nothing of the judge; without a server of those, in this one."""
     start = monotonic()
-    spec = loaded.reference if loaded.spec is None else loaded.spec
-    options: dict[str, Any] = {
-        "inputs": write_types(loaded.types),
-        "array": loaded.call.array if own_array else None,
-        **{
-            name: getattr(settings, name)
-            for name in ("cases", "seconds", "seed", "modes", "allow", "device", "timeout", "fail_fast")
-        },
-    }
+    if server is None:
+        return judge_kernel(loaded.call.solution(solution), loaded, settings)
+    is_on_cpu = settings.device == "cpu"
+    host = KernelHost(solution, None if is_on_cpu else 0, loaded.call.options, server)
+    host.limit, host.device, host.library = STARTING, settings.device, loaded.call.array
     try:
-        run = check(kernel, spec=spec, isolate=not unforkable(), **options)
+        kernel = stand_in(host, lambda name: False)
+        host.limit = settings.timeout if unforkable() else None  # a copy that judges has a limit of its own
+        return judge_kernel(kernel, loaded, settings, host=host)
+    except HostLostError as loss:
+        found = RefereeFinding("hang" if loss.silence else "crash", "It ends its process, or never answers", str(loss))
+    except ValueError as error:  # of its import
+        rule, title = ("channel", WROTE) if str(error).startswith(host.spoke) else ("raised", "It cannot be loaded")
+        found = RefereeFinding(rule, title, str(error))
+    finally:
+        host.close()
+    return Score("fail", (found,), seconds=monotonic() - start)
+
+
+def judge_kernel(
+    kernel: Any, loaded: LoadedProblem, settings: ScoreSettings, own_array: bool = True, host: KernelHost | None = None
+) -> Score:
+    """Judge a kernel in its host, or an object in copies of this process where that is possible."""
+    start = monotonic()
+    names = ("cases", "seconds", "seed", "modes", "allow", "timeout", "fail_fast")
+    options = {name: getattr(settings, name) for name in names}
+    types, array = write_types(loaded.types), loaded.call.array if own_array else None
+    spec = loaded.reference if loaded.spec is None else loaded.spec
+    target = ReferenceKernel(kernel, spec, types, name=host.name if host else "", array=array, host=host)
+    device = "cpu" if host else settings.device
+    try:
+        run = check(target, isolate=not unforkable(), device=device, **options)
     except TargetError as error:
         return Score("undecided", error=str(error), seconds=monotonic() - start)
     except (KeyError, JSONDecodeError, FormatError) as error:  # nothing that the judge says
         return Score("fail", (RefereeFinding("channel", WROTE, f"{type(error).__name__}: {error}"),))
     found, own, times, notes = list(findings_of(run)), None, None, list(loaded.notes)
-    if settings.own_work is not None and (why_not := unforkable()):
-        notes.append(f"its own work was not observed: {why_not}")
-    elif settings.own_work is not None:
-        own = observe(kernel, loaded, settings.own_work, settings)
-        found += [RefereeFinding("own_work", title, detail) for title, detail in own.forbidden]
-    if settings.timed and not found and (why_not := unforkable()):
-        notes.append(f"it was not timed: {why_not}")
-    elif settings.timed and not found:
-        times = time_kernel(kernel, loaded, settings)
-        found += [RefereeFinding(*finding) for finding in times.findings]
+    why_not = unforkable()
+    if why_not:
+        notes += ["its own work was not observed: " + why_not] * (settings.own_work is not None)
+        notes += ["it was not timed: " + why_not] * (settings.timed and not found)
+    else:
+        own, times = _observe_and_time(kernel, loaded, settings, host, is_timed=settings.timed and not found)
+    found += [RefereeFinding("own_work", title, detail) for title, detail in (own.forbidden if own else ())]
+    found += [RefereeFinding(*finding) for finding in (times.findings if times else ())]
     verdict = "fail" if found else "undecided" if run.errors or not run.judged else "pass"
-    why = "; ".join(run.errors[:3])
-    return Score(verdict, tuple(found), run.judged, monotonic() - start, why, own, times, tuple(notes), run.seed)
+    told = "; ".join(run.errors[:3]), own, times, tuple(notes), run.seed, run.containment
+    return Score(verdict, tuple(found), run.judged, monotonic() - start, *told)
+
+
+def _observe_and_time(
+    kernel: Any, loaded: LoadedProblem, settings: ScoreSettings, host: KernelHost | None, is_timed: bool
+) -> tuple[OwnWork | None, Times | None]:
+    """What a kernel dispatches, and how long it takes, each in a process in which nothing was called before."""
+    objects = {"eager": loaded.eager, **({"compiled": compiled_reference(loaded)} if is_timed else {})}
+    objects |= {} if host else {"kernel": kernel}
+    copies = {name: CopyHost(given) for name, given in objects.items() if given is not None}
+    for copy in copies.values():
+        copy.limit, copy.device, copy.library = COMPILING, settings.device, loaded.call.array
+    functions = {name: HostedFunction(copy, "", None) for name, copy in copies.items()}
+    if host is not None:
+        functions["kernel"], host.limit = kernel, COMPILING
+    own = times = None
+    try:
+        if settings.own_work is not None:
+            source = source_of(host.name if host else kernel)
+            own = observe(functions["kernel"], functions["eager"], loaded, settings.own_work, source)
+        if is_timed and not (own and own.forbidden):
+            for function in functions.values():
+                function.host.drop_session()
+            times = time_kernel(functions, loaded, settings)
+    finally:
+        for copy in copies.values():
+            copy.close()
+    return own, times
 
 
 def findings_of(run: Run) -> Iterable[RefereeFinding]:
@@ -228,8 +276,8 @@ def findings_of(run: Run) -> Iterable[RefereeFinding]:
 
 def warm_up(loaded: LoadedProblem) -> None:
     """Trace what the first cases of every kernel need, once for all copies of this process."""
-    kernel = SolutionKernel("", loaded.call)
-    target = ReferenceKernel(kernel, loaded.reference, write_types(loaded.types), array=loaded.call.array)
+    kernel, types = loaded.call.solution(""), write_types(loaded.types)
+    target = ReferenceKernel(kernel, loaded.reference, types, array=loaded.call.array)
     stream = TargetStream.of(target, Selection(modes=("value",)), 0)
     for number in range(WARM_BATCHES):
         for case in stream.batch(number):
@@ -254,7 +302,7 @@ class ProblemJudge(KeptProcess):
         return ProblemError(why)
 
     def score(self, solution: str, settings: ScoreSettings) -> Score:
-        start, limit = monotonic(), 2 * settings.seconds + settings.timeout + GRACE + 120.0 * settings.timed
+        start, limit = monotonic(), 2 * settings.seconds + settings.timeout + GRACE + 120.0 * settings.timed + STARTING
         with self._in_use:
             try:
                 if self._child is None or self._child.has_ended():

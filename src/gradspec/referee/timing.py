@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import random
 import secrets
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,21 +19,20 @@ import numpy as np
 from gradspec.conformance.judge.verdicts import Judge
 from gradspec.conformance.model.reference import Types, call_of
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
+from gradspec.referee import steps
 from gradspec.referee.formats import LoadedProblem, write_types
-from gradspec.referee.own_work import draw_arrays, record
-from gradspec.system.forking import ForkedChild
-from gradspec.system.host import enter, leave
-from gradspec.system.processes import ProcessLostError, describe
+from gradspec.referee.own_work import draw_arrays
+from gradspec.referee.recording import record
+from gradspec.system.host import enter
+from gradspec.system.hosting import ChannelError, CopyHost, HostedFunction, HostLostError, LeftBehindError
 
-SLOTS = 4
-"""Places in memory that the inputs of calls alternate between."""
+STEPS = Path(steps.__file__).read_text(encoding="utf-8")
+LOSSES = (HostLostError, ChannelError, LeftBehindError)
 WARM_UPS = 2
 JUDGED = 3
 """Timed calls whose results are judged, picked when all have been made."""
 COMPILING = 180.0
 """Seconds that the first call of a contender may take: compilers run then."""
-FLUSHED = 64 << 20
-"""Bytes that are written before each call, so that no cache holds what it reads."""
 LATE, LATE_SHARE = 2e-3, 0.25
 """Work after a call returned, in seconds and as a part of the call, from which on it is a finding."""
 QUIET, SETTLING = 2e-3, 2.0
@@ -104,28 +100,22 @@ class TimingSettings(Protocol):
     def allow(self) -> tuple[str, ...]: ...
 
 
-def time_kernel(kernel: Any, loaded: LoadedProblem, settings: TimingSettings) -> Times:
+def time_kernel(functions: Mapping[str, HostedFunction], loaded: LoadedProblem, settings: TimingSettings) -> Times:
     """Time a kernel and its reference in turns, each in a process of its own."""
-    types, notes = loaded.types[0], list[str]()
-    with ExitStack() as stack:
-        hosts = dict[str, TimedCall]()
-        functions = {"kernel": kernel, "eager": loaded.eager, "compiled": _compiled(loaded)}
-        for name, function in functions.items():
-            if function is None:
-                continue
-            host = TimedHost(function, loaded, settings)
-            stack.callback(host.close)
-            try:
-                host.warm_up(draw_arrays(types, secrets.randbits(32)))
-                hosts[name] = host
-            except ProcessLostError as loss:
-                notes.append(f"{name}: {describe(loss)}")
-                if name == "kernel":
-                    return Times(findings=(("time.lost", "It cannot be timed", describe(loss)),))
-        return time_calls(hosts, loaded, settings, notes=notes)
+    types, notes, contenders = loaded.types[0], list[str](), dict[str, TimedCall]()
+    for name, function in functions.items():
+        host = TimedHost(function, loaded, settings.timeout)
+        try:
+            host.warm_up(draw_arrays(types, secrets.randbits(32)))
+            contenders[name] = host
+        except (*LOSSES, Exception) as loss:
+            notes.append(f"{name}: {loss}")
+            if name == "kernel":
+                return Times(findings=(("time.lost", "It cannot be timed", str(loss)),))
+    return time_calls(contenders, loaded, settings, notes=notes)
 
 
-def _compiled(loaded: LoadedProblem) -> Callable[..., Any] | None:
+def compiled_reference(loaded: LoadedProblem) -> Callable[..., Any] | None:
     if loaded.call.array != "torch":
         return None
     import torch
@@ -158,8 +148,8 @@ def time_calls(
                 if name == "kernel":
                     late.append(after)
                     kept.append((arrays, host.results()))
-    except ProcessLostError as loss:
-        return Times(findings=(("time.lost", "It cannot be timed", describe(loss)),), notes=tuple(notes))
+    except (*LOSSES, Exception) as loss:
+        return Times(findings=(("time.lost", "It cannot be timed", str(loss)),), notes=tuple(notes))
     found = [*_late_findings(late, seconds["kernel"]), *_wrong_results(kept, loaded, settings)]
     if replaced := contenders["kernel"].replaced():
         found.append(("time.replaced", "It replaces functions that tell time or wait", ", ".join(replaced)))
@@ -217,7 +207,10 @@ def lowest_time(loaded: LoadedProblem, device: str) -> float:
     """Seconds that a call takes at least: its bytes by the fastest copy, its products by the fastest product."""
     types = loaded.types[0]
     moved = sum(_bytes(types)) + sum(_bytes(tuple(v.type for v in loaded.reference.graph(types).outputs)))
-    work = record(loaded.eager, types, loaded.call.array).arithmetic if loaded.call.array == "torch" else {}
+    work = dict[str, float]()
+    if loaded.call.array == "torch":
+        tensors = [enter("torch", array) for array in draw_arrays(types, 0)]
+        work = record(loaded.eager, "torch", "cpu", tensors)["arithmetic"]
     products = sum(n for name, n in work.items() if name.partition(".")[2] in ("mm", "addmm", "bmm", "baddbmm"))
     copied, multiplied = device_rates(device)
     return max(moved / copied, products / multiplied)
@@ -248,7 +241,7 @@ def _seconds(action: Callable[[], object]) -> float:
 def _gpu_rates(device: str) -> tuple[float, float]:
     """The same of a GPU, measured in a copy of this process, which may not use one itself."""
 
-    def answers(_: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def rates() -> np.ndarray[Any, Any]:
         import torch
 
         def finished(action: Callable[[], object]) -> None:
@@ -262,48 +255,40 @@ def _gpu_rates(device: str) -> tuple[float, float]:
         other = torch.empty_like(block)
         copying, product = best(lambda: other.copy_(block)), best(lambda: square @ square)
         # What fits into the cache of a GPU moves several times as fast as what does not.
-        yield {"copied": 8 * 2 * 4 * block.numel() / copying, "multiplied": 2 * 8192**3 / product}
+        return np.array([8 * 2 * 4 * block.numel() / copying, 2 * 8192**3 / product])
 
-    child = ForkedChild(answers, {})
+    host = CopyHost(rates)
     try:
-        child.receive(COMPILING)
-        child.send({}, COMPILING)
-        told = child.receive(COMPILING)
-        return float(told["copied"]), float(told["multiplied"])
+        copied, multiplied = HostedFunction(host, "", None)()
+        return float(copied), float(multiplied)
     finally:
-        child.kill()
+        host.close()
 
 
 # --- the process of a contender ---------------------------------------------------------------------------------------
 
 
 class TimedHost:
-    """A process that calls one function on numbers in shared memory, when it is told to."""
+    """A function in its process, which is called on numbers there when it is told to."""
 
-    def __init__(self, function: Callable[..., Any], loaded: LoadedProblem, settings: TimingSettings) -> None:
-        self._types, self._seconds, self._slot = loaded.types[0], settings.timeout, 0
-        outputs = tuple(v.type for v in loaded.reference.graph(self._types).outputs)
-        self._inputs = [_shared(self._types) for _ in range(SLOTS)]
-        self._outputs = _shared(outputs)
-        self._library, self._device = loaded.call.array, settings.device
-        self._child = ForkedChild(HostedCall(function, self).answers, {})
-        self._child.receive(COMPILING)
+    def __init__(self, function: HostedFunction, loaded: LoadedProblem, seconds: float) -> None:
+        made = f"steps = TimedSteps(kernel, {loaded.call.array!r}, {function.host.device!r})"
+        self._host, self._steps = function.host, function.within(lines=[STEPS, made], name="steps")
+        self._outputs = [v.type for v in loaded.reference.graph(loaded.types[0]).outputs]
+        self._seconds = seconds
 
     def warm_up(self, arrays: Sequence[Array]) -> None:
+        self._host.limit = COMPILING
         for _ in range(WARM_UPS):
             self.load(arrays)
-            self._ask(COMPILING, do="call")
+            self.call()
+        self._host.limit = self._seconds
 
     def load(self, arrays: Sequence[Array]) -> None:
-        self._slot = random.choice([slot for slot in range(SLOTS) if slot != self._slot])
-        for place, array in zip(self._inputs[self._slot], arrays, strict=True):
-            place[...] = array
-        for place in self._outputs:
-            place.view(np.uint8).reshape(-1)[:] = 0xFF  # NaN in every format
-        self._ask(self._seconds, do="load", slot=self._slot)
+        self._steps("load", *arrays)
 
     def call(self) -> None:
-        self._ask(self._seconds, do="call")
+        self._steps("call")
 
     def settle(self) -> float:
         """Wait until none of its threads has run for a moment."""
@@ -316,108 +301,21 @@ class TimedHost:
 
     def _is_working(self) -> bool:
         """Whether a thread runs, or would if it had a core."""
-        for thread in Path(f"/proc/{self._child.pid}/task").glob("*/stat"):
+        for thread in Path(f"/proc/{self._host.pid}/task").glob("*/stat"):
             with suppress(OSError, IndexError):
                 if thread.read_text().rpartition(")")[2].split()[0] == "R":
                     return True
         return False
 
     def results(self) -> list[Array]:
-        told = self._ask(self._seconds, do="fetch")
-        if told.get("wrong"):
-            return []
-        return [place.copy() for place in self._outputs]
+        """Nothing where they are not as many as the reference's, of these types."""
+        given = self._steps("fetch")
+        parts = given if isinstance(given, tuple) else (given,)
+        is_right = len(parts) == len(self._outputs) and all(
+            part is not None and (part.shape, part.dtype) == (t.shape, t.dtype.numpy)
+            for part, t in zip(parts, self._outputs, strict=True)
+        )
+        return list(parts) if is_right else []
 
     def replaced(self) -> list[str]:
-        return [str(name) for name in self._ask(self._seconds, do="replaced").get("replaced", ())]
-
-    def close(self) -> None:
-        self._child.kill()
-
-    def _ask(self, seconds: float, **request: Any) -> dict[str, Any]:
-        self._child.send(request, seconds)
-        return self._child.receive(seconds)
-
-
-def _shared(types: Types) -> list[Array]:
-    """Arrays in memory that copies of this process share with it."""
-    found = list[Array]()
-    for t, size in zip(types, _bytes(types), strict=True):
-        memory = mmap.mmap(-1, max(1, size))
-        found.append(np.frombuffer(memory, t.dtype.numpy, size // np.dtype(t.dtype.numpy).itemsize).reshape(t.shape))
-    return found
-
-
-class HostedCall:
-    """What the process of a contender does; each step is asked for."""
-
-    def __init__(self, function: Callable[..., Any], host: TimedHost) -> None:
-        self._function, self._host = function, host
-        self._arrays, self._kept = list[Any](), list[Any]()
-        self._flush: Any = None
-        self._clocks = _clocks()
-
-    def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        steps = {"load": self._load, "call": self._call, "fetch": self._fetch, "replaced": self._replaced}
-        yield steps[request["do"]](request) or {}
-
-    def _load(self, request: dict[str, Any]) -> None:
-        host, self._kept = self._host, []
-        arrays = host._inputs[request["slot"]]
-        if host._library == "torch":
-            tensors = [enter("torch", array) for array in arrays]
-            self._arrays = tensors if host._device == "cpu" else [tensor.to(host._device) for tensor in tensors]
-        else:
-            self._arrays = arrays
-        self._flush = np.empty(FLUSHED, np.uint8) if self._flush is None else self._flush
-        self._flush += np.uint8(1)
-        if host._device != "cpu":
-            import torch
-
-            torch.empty(4 * FLUSHED, dtype=torch.uint8, device=host._device).fill_(1)
-            torch.cuda.synchronize()
-
-    def _call(self, _: dict[str, Any]) -> None:
-        """The call, and copies of its results, which are finished when this returns."""
-        host = self._host
-        if host._library == "torch":
-            import torch
-
-            with torch.no_grad():
-                given = self._function(*self._arrays)
-                results = given if isinstance(given, list | tuple) else [given]
-                self._kept = [r.clone() if type(r) in (torch.Tensor, torch.nn.Parameter) else None for r in results]
-            if host._device != "cpu":
-                torch.cuda.synchronize()
-        else:
-            given = self._function(*self._arrays)
-            results = given if isinstance(given, list | tuple) else [given]
-            self._kept = [np.array(r) if _is_plain(r) else None for r in results]
-
-    def _replaced(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"replaced": [name for name, function in _clocks().items() if function is not self._clocks.get(name)]}
-
-    def _fetch(self, _: dict[str, Any]) -> dict[str, Any] | None:
-        host = self._host
-        if len(self._kept) != len(host._outputs):
-            return {"wrong": "number of results"}
-        for place, result in zip(host._outputs, self._kept, strict=True):
-            array = None if result is None else leave(result)
-            if array is None or array.shape != place.shape or array.dtype != place.dtype:
-                return {"wrong": "type of a result"}
-            place[...] = array
-        return None
-
-
-def _clocks() -> dict[str, Any]:
-    """The functions that harnesses tell time by, and wait for devices with."""
-    found = {f"time.{name}": getattr(time, name) for name in ("time", "perf_counter", "perf_counter_ns", "monotonic")}
-    if (cuda := getattr(sys.modules.get("torch"), "cuda", None)) is not None:
-        found |= {f"torch.cuda.{name}": getattr(cuda, name, None) for name in ("synchronize", "Event", "Stream")}
-        found |= {f"torch.cuda.Event.{name}": getattr(cuda.Event, name, None) for name in ("elapsed_time", "record")}
-    return found
-
-
-def _is_plain(result: Any) -> bool:
-    """Whether a result is an array as it stands, and not one that is still to be computed."""
-    return type(result) is np.ndarray or type(result).__module__.partition(".")[0] in ("jax", "jaxlib")
+        return [name for name in self._steps("replaced").tobytes().decode(errors="replace").split(", ") if name]

@@ -1,7 +1,7 @@
 """The process of a problem: ``python -m gradspec.referee.worker SOURCE``.
 
 It runs the code of the problem, says ``{"types", "notes"}`` or ``{"failed"}``, and answers each request ``{"solution",
-"settings"}`` with ``{"score"}``. Solutions run in copies of it alone. What anybody prints goes to standard error.
+"settings"}`` with ``{"score"}``. Solutions run in hosts of their own. What anybody prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import sys
 from typing import Any
 
 from gradspec.conformance.model.codec import decode, encode
-from gradspec.referee.formats import ProblemSource, SolutionKernel, load_problem, write_types
-from gradspec.referee.scoring import ScoreSettings, judge_kernel, warm_up
+from gradspec.referee.formats import ProblemSource, load_problem, write_types
+from gradspec.referee.scoring import ScoreSettings, judge_solution, warm_up
+from gradspec.system.hosting import CAN_HOST, HostServer
 from gradspec.system.processes import Lines, end_with_parent, private_output
 
 IDLE = 600.0
@@ -29,6 +30,7 @@ def serve(source: ProblemSource) -> None:
 
     try:
         loaded = load_problem(source)
+        server = HostServer(["numpy", loaded.call.array]) if CAN_HOST else None
         warm_up(loaded)
         say({"types": write_types(loaded.types), "notes": loaded.notes})
     except BaseException as error:  # whatever the code of a problem raises
@@ -40,8 +42,7 @@ def serve(source: ProblemSource) -> None:
             request = json.loads(line)
             settings = decode(ScoreSettings, request["settings"], "settings")
             try:
-                score = judge_kernel(SolutionKernel(request["solution"], loaded.call), loaded, settings)
-                say({"score": encode(score)})
+                say({"score": encode(judge_solution(request["solution"], loaded, settings, server))})
             except Exception as error:  # of the judge
                 say({"failed": f"{source.path}: {type(error).__name__}: {error}"})
     except EOFError:

@@ -1,13 +1,15 @@
 """The first program of a process that kernels are called in: it gives up what they have no need of.
 
-It is read on standard input, with a socket in the place of standard output, contains itself, and runs the program that
-it is then sent. It imports nothing but the standard library, and is not named on the command line.
+It is read on standard input, with a socket in the place of standard output, and is not named on the command line. It
+imports the libraries that it is told and no kernel: copies of it are the hosts, each of which contains itself before it
+runs the program that was sent.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
+import importlib
+import marshal
 import os
 import select
 import signal
@@ -15,7 +17,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 LONGEST = 1 << 17
@@ -139,16 +142,45 @@ def _landlock(libc: Any, writable: Mapping[str, int]) -> str:
 
 
 def main() -> None:
-    life = os.dup(1)
+    """Import libraries, and become the host of every kernel that is asked for, in a copy of this process each."""
+    control = socket.socket(fileno=os.dup(1))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    control = socket.socket(fileno=os.dup(life))
-    config = json.loads(control.recv(LONGEST))
-    contained = list(contain(life, config["scratch"], config["memory"]))
-    os.close(life)
-    scope: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(config["program"], "<host>", "exec"), scope)
-    scope["main"](control, contained, config["name"], wait_or_kill)
+    config = marshal.loads(control.recv(LONGEST))
+    sys.path[:] = config["path"]
+    program: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(config["program"], "<host>", "exec"), program)
+    for library in config["libraries"]:
+        with suppress(ImportError):
+            importlib.import_module(library)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 2)
+        if not data:
+            return
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            control.close()
+            _host(program["main"], marshal.loads(data), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _host(run: Callable[..., None], config: Mapping[str, Any], channel: int, status: int) -> None:
+    """Be the host of a kernel in a child, and tell what that ended with; it ends when nobody is there to be told."""
+    child = os.fork()
+    if child:
+        os.close(channel)
+        told = struct.pack("i", wait_or_kill(status, child))
+        with suppress(BrokenPipeError):
+            os.write(status, told)
+        os._exit(0)
+    os.close(status)
+    os.setsid()
+    sys.path[:] = config["path"]
+    control = socket.socket(fileno=channel)
+    run(control, list(contain(channel, config["scratch"], config["memory"])), config, wait_or_kill)
+    os._exit(0)
 
 
 if __name__ == "__main__":

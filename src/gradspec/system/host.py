@@ -1,8 +1,8 @@
 """The process that a kernel is called in: it holds this module, the kernel and the libraries of its arrays, no more.
 
-`gradspec.system.containment` is sent it as a text, and runs it; `gradspec.system.hosting` is at the other end of its
-sockets. Neither ``sys.modules`` nor the command line names the judge, and nothing here imports a module of ours.
-Whatever this process says is a claim about outputs: kernels share it, and can say the same.
+`gradspec.system.containment` is sent it as a text, and runs it in copies of itself; `gradspec.system.hosting` is at the
+other end of their sockets. Neither ``sys.modules`` nor the command line names the judge, and nothing here imports a
+module of ours. Whatever this process says is a claim about outputs: kernels share it, and can say the same.
 
 It imports the kernel, and from then on makes copies of itself that serve calls: each is sent a channel, memory for
 inputs, memory for outputs, and a pipe for the status that it ends with. Arrays are ``[offset, shape, strides, dtype]``
@@ -27,13 +27,26 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
+from importlib.abc import MetaPathFinder
+from importlib.util import module_from_spec, spec_from_file_location
 from random import random
 from types import FrameType, ModuleType
 from typing import Any
 
 HEADER = struct.Struct("<4sQI")
-"""Of a packet: who speaks, the number of the request, and the length of the JSON after it."""
+"""Of a packet: who speaks, the number of the request, and the length of what comes after it: JSON, or arrays."""
+ARRAY = struct.Struct("<BBBq")
+"""Of an array: the number of its dtype, where it is, its rank, and its first byte; then its shape and its strides."""
+ONE, SEVERAL = b"\1", b"\2"
+"""What arrays begin with: whether a call gave one, or a tuple."""
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16"),
+    *("float32", "float64", "complex64", "complex128", "object"),
+)
+NUMBERED = {name: number for number, name in enumerate(DTYPES)}
+NOWHERE, INPUTS, OUTPUTS, NOTHING = range(4)
+"""Where an array is: it is of no numbers; in the memory for inputs; in that for outputs; there is none."""
 MAGIC = b"host"
 LONGEST = 1 << 17
 """Bytes of a packet."""
@@ -44,24 +57,30 @@ SWITCH = 1e-6
 YIELDS = 0.3
 """Of the lines of a kernel in Python, those after which another thread gets its turn."""
 LIBRARIES = ("torch", "jax", "gradspec")
+SEED = 42
+"""The seed before a module is made: a reference and a solution that make the same parameters have the same ones."""
+TENSOR = "tensor"
+"""``{"tensor": 2}`` stands for the third array in the pattern of a call."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 # --- packets ----------------------------------------------------------------------------------------------------------
 
 
-def packet(number: int, message: Mapping[str, Any]) -> bytes:
-    text = json.dumps(message).encode()
+def packet(number: int, message: Mapping[str, Any] | bytes) -> bytes:
+    text = message if isinstance(message, bytes) else json.dumps(message).encode()
     return HEADER.pack(MAGIC, number, len(text)) + text
 
 
-def unpacked(data: bytes) -> tuple[int, dict[str, Any]]:
-    """The number and the message of a packet, or ``ValueError``."""
+def unpacked(data: bytes) -> tuple[int, dict[str, Any] | bytes]:
+    """The number and the message of a packet, or ``ValueError``; arrays are bytes."""
     if len(data) < HEADER.size:
         raise ValueError("a packet without a header")
     magic, number, length = HEADER.unpack_from(data)
     if magic != MAGIC or length != len(data) - HEADER.size:
         raise ValueError("a packet with a header of its own")
+    if data[HEADER.size : HEADER.size + 1] in (ONE, SEVERAL):
+        return number, data[HEADER.size :]
     try:
         message = json.loads(data[HEADER.size :])
     except RecursionError:
@@ -84,6 +103,101 @@ def object_named(name: str) -> Any:
             raise ValueError(f"{name!r}: {described} has no {part!r}; it has {_public(found)}")
         found = getattr(found, part)
     return found
+
+
+class Solution:
+    """A kernel as the format of its problem has it, in a file or by ``module:object``. It declares nothing of itself.
+
+    ``entry`` is its name in the file, and ``init`` what the class of that name is made with. It is called with the
+    ``pattern`` and the ``keywords``, in which arrays have places, or with the arrays as they are. ``modules`` are files
+    that it may import by name.
+    """
+
+    def __init__(
+        self,
+        solution: str,
+        entry: str,
+        init: Sequence[Any] | None = None,
+        pattern: Sequence[Any] | None = None,
+        keywords: Mapping[str, Any] | None = None,
+        modules: Mapping[str, str] | None = None,
+    ) -> None:
+        self.__name__ = os.path.basename(solution).removesuffix(".py")
+        self._solution, self._entry, self._init = solution, entry, init
+        self._pattern, self._keywords, self._modules = pattern, dict(keywords or {}), dict(modules or {})
+
+    @cached_property
+    def kernel(self) -> Callable[..., Any]:
+        """What is called: the code of the solution runs when it is first asked for."""
+        if not self._solution.endswith(".py"):
+            found = object_named(self._solution)
+            return found() if isinstance(found, type) else found  # type: ignore[no-any-return]
+        found = getattr(run_file(self._solution, self._modules), self._entry, None)
+        if found is None:
+            raise AttributeError(f"{os.path.basename(self._solution)} has no {self._entry}")
+        return found if self._init is None else made_module(found, self._init)  # type: ignore[no-any-return]
+
+    def __call__(self, *arrays: Any) -> Any:
+        if self._pattern is None:
+            return self.kernel(*arrays)
+        return self.kernel(*fill_pattern(self._pattern, arrays), **fill_pattern(self._keywords, arrays))
+
+
+def made_module(kind: Callable[..., Any], init: Sequence[Any]) -> Any:
+    """A module as KernelBench makes it; its parameters are constants."""
+    import torch
+
+    torch.manual_seed(SEED)
+    module = kind(*init)
+    for parameter in module.parameters() if isinstance(module, torch.nn.Module) else ():
+        parameter.requires_grad_(False)
+    return module
+
+
+def run_file(file: str, modules: Mapping[str, str]) -> ModuleType:
+    """The module that a file is, run under its own name; it finds modules in its folder, and others by their files."""
+    where = os.path.abspath(file)
+    if not os.path.isfile(where):
+        raise FileNotFoundError(f"there is no file {file}")
+    if os.path.dirname(where) not in sys.path:
+        sys.path.insert(0, os.path.dirname(where))
+    for name, path in modules.items():
+        sys.meta_path.insert(0, FileFinder(name, path))
+    name = os.path.basename(where).removesuffix(".py")
+    spec = spec_from_file_location(name, where)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class FileFinder(MetaPathFinder):
+    """Finds one module in one file."""
+
+    def __init__(self, name: str, file: str) -> None:
+        self._name, self._file = name, file
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        return spec_from_file_location(fullname, self._file) if fullname == self._name else None
+
+
+def fill_pattern(pattern: Any, arrays: Sequence[Any]) -> Any:
+    """The value of a pattern, with these arrays; lists become tuples, as problems pass them.
+
+    >>> fill_pattern([{"tensor": 1}, [{"tensor": 0}, 2.5]], ["a", "b"])
+    ('b', ('a', 2.5))
+    """
+    if isinstance(pattern, Mapping):
+        if set(pattern) == {TENSOR}:
+            return arrays[pattern[TENSOR]]
+        if set(pattern) == {"buffer"}:
+            return arrays[pattern["buffer"]].clone()
+        inside = pattern["items"] if set(pattern) == {"items"} else pattern
+        return {key: fill_pattern(part, arrays) for key, part in inside.items()}
+    if isinstance(pattern, list | tuple):
+        return tuple(fill_pattern(part, arrays) for part in pattern)
+    return pattern
 
 
 def _imported(module: str) -> ModuleType:
@@ -177,14 +291,16 @@ def facts_of(kernel: Any) -> dict[str, Any]:
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
-def enter(library: str, given: Any) -> Any:
-    """An array of NumPy as one of the library, of the same memory where that can be."""
+def enter(library: str, given: Any, device: str = "cpu") -> Any:
+    """An array of NumPy as one of the library, on a device, of the same memory where that can be."""
     if library == "torch":
         import torch
 
         if given.dtype.name == "bfloat16":
-            return torch.from_numpy(given.view("int16")).view(torch.bfloat16)
-        return torch.from_numpy(given)
+            return torch.from_numpy(given.view("int16")).view(torch.bfloat16).to(device)
+        return torch.from_numpy(given).to(device)
+    if library == "cupy":
+        return importlib.import_module("cupy").asarray(given)
     if library == "jax":
         import jax.numpy as jnp
 
@@ -210,6 +326,14 @@ def leave(given: Any) -> Any:
     return np.asarray(found.numpy())
 
 
+def synchronize(library: str) -> None:
+    """Wait for all that was begun on the device."""
+    if library == "torch":
+        importlib.import_module("torch").cuda.synchronize()
+    elif library == "cupy":
+        importlib.import_module("cupy").cuda.Device().synchronize()
+
+
 @cache
 def _dtype(name: str) -> Any:
     import numpy as np
@@ -218,8 +342,8 @@ def _dtype(name: str) -> Any:
 
 
 @cache
-def _dtype_name(dtype: Any) -> str:
-    return str(dtype.name)
+def _dtype_number(dtype: Any) -> int:
+    return NUMBERED.get(str(dtype.name), NUMBERED["object"])
 
 
 def raced(
@@ -282,8 +406,9 @@ class Calls:
 
     def serve(self) -> None:
         self._channel.send(packet(0, {"ready": True}))
-        while data := self._channel.recv(LONGEST):
-            number, do, request = marshal.loads(data)
+        place = memoryview(bytearray(LONGEST))
+        while length := self._channel.recv_into(place):
+            number, do, request = marshal.loads(place[:length])
             self._end = 0
             try:
                 answer = getattr(self, do)(**request)
@@ -305,7 +430,7 @@ class Calls:
                 self._protect(start, length, mmap.PROT_READ | mmap.PROT_WRITE)
         parts = list(given) if isinstance(given, tuple | list) else [given]
         self._held = parts if keep else self._held
-        return {"several": isinstance(given, tuple | list), "parts": [self._told(part) for part in parts]}
+        return b"".join([SEVERAL if isinstance(given, tuple | list) else ONE, *map(self._told, parts)])
 
     def do_held(self, fill: int | None) -> Any:
         """The kept results as they are now, or after ``fill`` was written into them."""
@@ -313,10 +438,10 @@ class Calls:
         for array in arrays if fill is not None else ():
             if array is not None and array.flags.writeable:
                 array.fill(fill)
-        return {"several": True, "parts": [self._told(part, is_copied=True) for part in self._held]}
+        return b"".join([SEVERAL, *(self._told(part, is_copied=True) for part in self._held)])
 
     def do_race(self, calls: Sequence[Any], size: int, callers: int, seconds: float, yields: bool) -> Any:
-        """Of calls from several threads at once the first whose results are others than alone."""
+        """Of calls from several threads at once the first whose results are others than alone, which are kept."""
         self._map(size)
         made = [self._prepared(call) for call in calls]
 
@@ -342,7 +467,8 @@ class Calls:
         index, other = found[0]
         if isinstance(other, dict):
             return {"index": index, "error": other}
-        return {"index": index, "several": True, "parts": [self._told(part) for part in other]}
+        self._held = other
+        return {"index": index}
 
     def do_module(self, name: str, dtype: str, state: Mapping[str, Any], size: int) -> Any:
         """A copy of the kernel, a module of PyTorch, in a dtype and with numbers of the reference, by a name."""
@@ -391,8 +517,9 @@ class Calls:
         return self._np.ndarray(shape, _dtype(dtype), self._memory, start, strides)
 
     def _prepared(self, call: Mapping[str, Any]) -> Callable[[], Any]:
-        function, library = self._functions[call["function"]], call["library"]
-        arrays = [enter(library, self._array(place)) for place in call["arrays"]]
+        function, library, device = self._functions[call["function"]], call["library"], call["device"]
+        given_arrays = [self._array(place) for place in call["arrays"]]
+        arrays = [enter(library, array, device) for array in given_arrays]
 
         def argument(value: Any) -> Any:
             if isinstance(value, dict):
@@ -401,22 +528,36 @@ class Calls:
 
         given = [argument(value) for value in call["arguments"]]
         named = {name: argument(value) for name, value in call["keywords"].items()}
-        return lambda: function(*given, **named)
+        if device == "cpu":
+            return lambda: function(*given, **named)
 
-    def _told(self, part: Any, is_copied: bool = False) -> Any:
+        def on_device() -> Any:
+            """The call, finished, with what it changed in its inputs."""
+            results = function(*given, **named)
+            synchronize(library)
+            for array, moved in zip(given_arrays, arrays, strict=True):
+                array[...] = leave(moved)
+            return results
+
+        return on_device
+
+    def _told(self, part: Any, is_copied: bool = False) -> bytes:
         """Where a result is found: in the memory for inputs, if it lies there, or in that for outputs."""
         if part is None:
-            return None
+            return ARRAY.pack(0, NOTHING, 0, 0)
         array = leave(part)
-        name, shape = _dtype_name(array.dtype), array.shape
-        if array.dtype.kind not in "biufc" and name != "bfloat16":
-            return {"dtype": "object", "shape": shape, "from": "nowhere", "start": 0, "strides": []}
+        number, shape = _dtype_number(array.dtype), array.shape
         first = array.__array_interface__["data"][0] - self._base
-        if array.size and 0 <= first < len(self._memory) and not is_copied:
-            return {"dtype": name, "shape": shape, "from": "inputs", "start": first, "strides": array.strides}
-        start, self._end = self._end, self._end + array.nbytes
-        os.pwrite(self._outputs, array.tobytes(), start)
-        return {"dtype": name, "shape": shape, "from": "outputs", "start": start, "strides": []}
+        where, start = OUTPUTS, self._end
+        if number == NUMBERED["object"]:
+            where, start = NOWHERE, 0
+        elif array.size and 0 <= first < len(self._memory) and not is_copied:
+            where, start = INPUTS, first
+        else:
+            self._end += array.nbytes
+            os.pwrite(self._outputs, array.tobytes(), start)
+        sizes = struct.pack(f"<{2 * len(shape)}q", *shape, *array.strides)
+        return ARRAY.pack(number, where, len(shape), start) + sizes
 
 
 def _functional(module: Any, shared: Sequence[str]) -> Callable[..., Any]:
@@ -447,16 +588,21 @@ def _error(error: BaseException) -> dict[str, Any]:
 # --- the program ------------------------------------------------------------------------------------------------------
 
 
-def main(control: socket.socket, contained: Sequence[str], name: str, wait_or_kill: Callable[[int, int], int]) -> None:
+def main(
+    control: socket.socket, contained: Sequence[str], config: Mapping[str, Any], wait_or_kill: Callable[[int, int], int]
+) -> None:
     """Tell what the process is contained by, import the kernel, tell what it is, and serve."""
     control.send(packet(0, {"contained": contained}))
     try:
-        kernel = object_named(name)
+        kernel = Solution(config["name"], **config["call"]) if config["call"] else object_named(config["name"])
         is_made = isinstance(kernel, type)
         kernel = kernel() if is_made else kernel
+        if isinstance(kernel, Solution):
+            _ = kernel.kernel  # its code runs here, once for all copies
         control.send(packet(1, {"kind": _kind(kernel, is_made), "can_fork": can_fork(), **facts_of(kernel)}))
     except Exception as error:
-        control.send(packet(1, {"failed": str(error), "type": type(error).__name__}))
+        kind = "" if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: "
+        control.send(packet(1, {"failed": f"{kind}{error}"}))
         return
     _answer_questions(kernel, control, wait_or_kill)
 
@@ -486,13 +632,14 @@ def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callabl
         if descriptors:
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _keep(kernel, control, wait_or_kill, *descriptors)
+                keep(kernel, control, wait_or_kill, *descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
         elif not data:
             return
         else:
             number, request = unpacked(data)
+            assert isinstance(request, dict)
             members = {name: described(member(kernel, name)) for name in request["names"] if _has(kernel, name)}
             control.send(packet(number, {"members": members}))
 
@@ -501,9 +648,9 @@ def _has(kernel: Any, name: str) -> bool:
     return name in kernel if isinstance(kernel, Mapping) else hasattr(kernel, name)
 
 
-def _keep(
+def keep(
     kernel: Any,
-    control: socket.socket,
+    control: socket.socket | None,
     wait_or_kill: Callable[[int, int], int],
     channel: int,
     inputs: int,
@@ -517,7 +664,8 @@ def _keep(
     if child == 0:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _serve(kernel, control, channel, inputs, outputs, status)
-    control.close()
+    if control is not None:
+        control.close()
     os.close(channel)
     told = struct.pack("i", wait_or_kill(status, child))
     with suppress(BrokenPipeError):
@@ -525,8 +673,9 @@ def _keep(
     os._exit(0)
 
 
-def _serve(kernel: Any, control: socket.socket, channel: int, inputs: int, outputs: int, status: int) -> None:
-    control.close()
+def _serve(kernel: Any, control: socket.socket | None, channel: int, inputs: int, outputs: int, status: int) -> None:
+    if control is not None:
+        control.close()
     os.close(status)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     code = 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import json
 import marshal
 import mmap
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -25,6 +25,7 @@ from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from inspect import Parameter, Signature
 from math import prod
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import gettempdir
 from time import monotonic, sleep
@@ -36,8 +37,9 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 from gradspec.system import containment, host
+from gradspec.system.forking import forked
 from gradspec.system.host import LONGEST, packet, unpacked
-from gradspec.system.processes import module_path
+from gradspec.system.processes import ProcessLostError, describe
 
 CAN_HOST = sys.platform == "linux"
 """Elsewhere processes share no memory without a name, nor say who sent a packet."""
@@ -51,15 +53,13 @@ F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 CUT_OFF = int(getattr(socket, "MSG_TRUNC", 0)) | int(getattr(socket, "MSG_CTRUNC", 0))
 SEARCHED = 16
 """Calls after which all threads of a process are asked what they have started; of the first it is asked after each."""
-DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16"),
-    *("float32", "float64", "complex64", "complex128", "object"),
-)
 CACHES = (
     *("TMPDIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR"),
     *("NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR", "JAX_COMPILATION_CACHE_DIR"),
 )
 """Variables that name folders into which compilers of kernels write."""
+HIDDEN = ("GRADSPEC", "PYTEST", "PYTHONPATH", "PWD", "OLDPWD")
+"""How variables begin that tell of the judge, or of where it was started."""
 
 FACTS = ("name", "names", "signature", "library", "mentioned", "parameters", "versions")
 KINDS = (
@@ -70,14 +70,21 @@ KINDS = (
 Array: TypeAlias = NDArray[Any]
 Answer: TypeAlias = Any
 """What a call gives: an array or None, or a tuple of them."""
+Claim: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+"""What is said of an output: the number of its dtype, where it is, its first byte, its shape, its strides."""
 
 
 class HostLostError(BaseException):
-    """The process of the kernel has ended, with a status as ``waitpid`` has it. No ``except Exception`` may keep it."""
+    """The process of the kernel has ended, with a status as ``waitpid`` has it, or gave no answer for some seconds.
 
-    def __init__(self, status: int) -> None:
-        super().__init__(f"the process of the kernel ended with status {status}")
-        self.status = status
+    No ``except Exception`` may keep it.
+    """
+
+    def __init__(self, status: int, silence: float = 0.0) -> None:
+        said = ProcessLostError(f"gave no answer in {silence:g} s" if silence else "ended")
+        said.status = None if silence else os.waitstatus_to_exitcode(status)
+        super().__init__(describe(said))
+        self.status, self.silence = status, silence
 
 
 class ChannelError(Exception):
@@ -128,25 +135,23 @@ class _Segment:
         self.start = -(-(end + APART) // aligned) * aligned + offset
         self.end = self.start + self.size
 
-    @property
-    def _inner(self) -> tuple[int, int]:
         page = 0 if self.guard is None else mmap.PAGESIZE
-        return page, self.size - 2 * page
+        self.inner = page, self.size - 2 * page
+        """Of what is sent, the first byte and the size: no page that may not be touched."""
 
     def send(self, memory: int) -> None:
-        skipped, size = self._inner
+        skipped, size = self.inner
         ctypes.memmove(memory + self.start + skipped, self.address + skipped, size)
 
     def take_back(self, memory: int) -> None:
-        skipped, size = self._inner
+        skipped, size = self.inner
         here, there = self.address + skipped, memory + self.start + skipped
         if _memcmp()(here, there, size):
             ctypes.memmove(here, there, size)
 
-    def fences(self) -> Iterator[tuple[int, int, int]]:
-        if self.guard is not None:
-            page, protection = mmap.PAGESIZE, mmap.PROT_READ * self.guard.is_readable
-            yield from ((start, page, protection) for start in (self.start, self.end - page))
+    def fences(self) -> list[tuple[int, int, int]]:
+        page, protection = mmap.PAGESIZE, mmap.PROT_READ * (self.guard is not None and self.guard.is_readable)
+        return [(start, page, protection) for start in (self.start, self.end - page)]
 
 
 class _Packing:
@@ -178,13 +183,18 @@ class _Packing:
                 return {"array": len(arrays) - 1}
             return tuple(map(argument, value)) if isinstance(value, tuple | list) else value
 
-        given = list(map(argument, arguments))
-        named = {name: argument(value) for name, value in keywords.items()}
-        told = {"function": function.number, "arguments": given, "keywords": named}
-        return {**told, "arrays": arrays, "library": function.host.library}
+        return {
+            "arguments": list(map(argument, arguments)),
+            "keywords": {name: argument(value) for name, value in keywords.items()},
+            "function": function.number,
+            "arrays": arrays,
+            "library": function.host.library,
+            "device": function.host.device,
+        }
 
     def fences(self) -> list[tuple[int, int, int]]:
-        return [fence for segment in self.segments.values() for fence in segment.fences()]
+        guarded = (segment for segment in self.segments.values() if segment.guard is not None)
+        return [fence for segment in guarded for fence in segment.fences()]
 
 
 class _View:
@@ -202,7 +212,8 @@ class _View:
 class _Session:
     """A copy of the host that serves calls, at the other end of a channel."""
 
-    def __init__(self, ask: Callable[[list[int]], None], status_otherwise: Callable[[], int]) -> None:
+    def __init__(self, ask: Callable[[list[int], list[int]], None], status_otherwise: Callable[[], int]) -> None:
+        """``ask`` is given the files of the other process, and those of this one."""
         self.owner, self.number, self._status_otherwise = os.getpid(), 0, status_otherwise
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -211,11 +222,14 @@ class _Session:
         self._mapped: mmap.mmap | None = None
         self.grow(1 << 20)
         self.close = weakref.finalize(self, _close_all, self.channel, (self.status, self._inputs, self._outputs))
-        ask([theirs.fileno(), self._inputs, self._outputs, told])
+        ask([theirs.fileno(), self._inputs, self._outputs, told], [self.channel.fileno(), self.status])
         theirs.close()
         os.close(told)
+        self._place = memoryview(bytearray(LONGEST))
+        self._limit: float | None = None
+        self._known: list[tuple[int, int, bytes]] | None = None
         self.pid = self._children = 0
-        self.pid, _ = self._received()
+        self._received()
         with suppress(OSError):
             self._children = os.open(f"/proc/{self.pid}/task/{self.pid}/children", os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._children)
@@ -237,42 +251,52 @@ class _Session:
         for segment in packing.segments.values():
             segment.send(self.memory)
 
-    def ask(self, **request: Any) -> dict[str, Any]:
+    def ask(self, limit: float | None = None, **request: Any) -> dict[str, Any] | bytes:
         """The answer to a request; whatever came before is read in its place, and refused."""
         self.number += 1
         do = f"do_{request.pop('do')}"
+        if self._limit != limit:
+            self.channel.settimeout(limit)
+            self._limit = limit
         try:
             self.channel.send(marshal.dumps((self.number, do, request)))
         except (BrokenPipeError, ConnectionResetError):
             raise self._lost() from None
-        return self._received()[1]
+        return self._received()
 
-    def _received(self) -> tuple[int, dict[str, Any]]:
+    def _received(self) -> dict[str, Any] | bytes:
         try:
-            data, extra, flags, _ = self.channel.recvmsg(LONGEST, 2048)
+            length, extra, flags, _ = self.channel.recvmsg_into([self._place], 64)
         except ConnectionResetError:
             raise self._lost() from None
-        sender = _sender(extra)
-        if not data:
+        except TimeoutError:
+            raise HostLostError(signal.SIGKILL, self._limit or 0.0) from None
+        if extra != self._known:
+            self._require_first(extra)
+        if not length:
             raise self._lost()
-        if flags & CUT_OFF or sender is None:
+        if flags & CUT_OFF:
             raise ChannelError("a packet that is too long, or with files in it")
-        if self.pid and sender != self.pid:
-            raise ChannelError("another process spoke in its place")
         try:
-            number, message = unpacked(data)
+            number, message = unpacked(self._place[:length].tobytes())
         except ValueError as why:
             raise ChannelError(str(why)) from None
         if number != self.number:
             raise ChannelError("it answered what was not asked")
-        return sender, message
+        return message
+
+    def _require_first(self, extra: list[tuple[int, int, bytes]]) -> None:
+        """Linux says who sent a packet: all must be of the process that sent the first, with nothing else."""
+        sender = _sender(extra)
+        if extra and sender is None:
+            raise ChannelError("a packet that is too long, or with files in it")
+        if self.pid and extra:
+            raise ChannelError("another process spoke in its place")
+        self.pid, self._known = sender or 0, extra
 
     def _lost(self) -> HostLostError:
         """What the process ended with, as the one says that watched it; where nothing is said, that was killed."""
-        with suppress(OSError):
-            if select.select([self.status], [], [], 5.0)[0] and len(told := os.read(self.status, 4)) == 4:
-                return HostLostError(struct.unpack("i", told)[0])
-        return HostLostError(self._status_otherwise())
+        return HostLostError(_told_status(self.status, 5.0, self._status_otherwise))
 
     def require_nothing_left(self) -> None:
         if self._children and not os.pread(self._children, 64, 0) and self.number % SEARCHED:
@@ -283,22 +307,23 @@ class _Session:
                 raise LeftBehindError(f"after the call, processes go on that it has started: {', '.join(names)}")
             sleep(0.01)
 
-    def taken(self, claim: Any, packing: _Packing) -> Array | None:
+    def taken(self, claim: Claim, packing: _Packing) -> Array | None:
         """The array that a part of an answer says there is."""
-        if claim is None:
+        _, where, start, shape, strides = claim
+        if where == host.NOTHING:
             return None
-        dtype, shape, where, start, strides = _checked(claim)
-        if where == "nowhere":
+        dtype = _checked(claim)
+        if where == host.NOWHERE:
             return np.zeros(shape, "V16")  # wider than any number
         size = prod(shape) * dtype.itemsize
-        if where == "outputs":
+        if where == host.OUTPUTS:
             found = np.empty(size, np.uint8)
             if size and os.preadv(self._outputs, [found.data], start) != size:
                 raise ChannelError("an output that is not there")
             return found.view(dtype).reshape(shape)
         low, high = _extent(start, shape, strides, dtype.itemsize)
         for segment in packing.segments.values():
-            skipped, inner = segment._inner
+            skipped, inner = segment.inner
             if segment.start + skipped <= low and high <= segment.start + skipped + inner:
                 view = _View(segment.root, segment.address + start - segment.start, dtype, shape, strides)
                 return np.asarray(view).view(dtype)
@@ -343,24 +368,39 @@ def _children(process: int) -> Iterator[str]:
                         yield name
 
 
-def _checked(claim: Any) -> tuple[np.dtype[Any], tuple[int, ...], str, int, tuple[int, ...]]:
-    """The fields of a claim, or `ChannelError`."""
-    fields = ("dtype", "shape", "from", "start", "strides")
-    if not isinstance(claim, dict) or set(claim) != {*fields}:
-        raise ChannelError("an output with other fields")
-    name, shape, where, start, strides = (claim[field] for field in fields)
-    whole = [start, *shape, *strides] if isinstance(shape, list) and isinstance(strides, list) else [None]
-    if any(type(number) is not int for number in whole) or min([start, *shape]) < 0 or len(shape) > 32:
+def _claims(answer: bytes) -> list[Claim]:
+    """The arrays that an answer tells, or `ChannelError`."""
+    claims, place, end = list[Claim](), 1, len(answer)
+    try:
+        while place < end:
+            number, where, rank, start = host.ARRAY.unpack_from(answer, place)
+            sizes = struct.unpack_from(f"<{2 * rank}q", answer, place + host.ARRAY.size)
+            claims.append((number, where, start, sizes[:rank], sizes[rank:]))
+            place += host.ARRAY.size + 16 * rank
+    except struct.error:
+        raise ChannelError("an output that is cut off") from None
+    return claims
+
+
+def _checked(claim: Claim) -> np.dtype[Any]:
+    """The dtype of a claim that can be true, or `ChannelError`."""
+    number, where, start, shape, _ = claim
+    if start < 0 or min(shape, default=0) < 0 or len(shape) > 32:
         raise ChannelError("an output of no shape")
-    if name not in DTYPES or where not in (("nowhere",) if name == "object" else ("inputs", "outputs")):
+    if (
+        number >= len(host.DTYPES)
+        or where > host.OUTPUTS
+        or (host.DTYPES[number] == "object") != (where == host.NOWHERE)
+    ):
         raise ChannelError("an output of no dtype")
-    if (where == "inputs" and len(strides) != len(shape)) or 16 * prod(shape) > MOST_BYTES:
+    if 16 * prod(shape) > MOST_BYTES:
         raise ChannelError("an output that is too large")
-    return _dtype_named(name), tuple(shape), where, start, tuple(strides)
+    return _dtype_numbered(number)
 
 
 @cache
-def _dtype_named(name: str) -> np.dtype[Any]:
+def _dtype_numbered(number: int) -> np.dtype[Any]:
+    name = host.DTYPES[number]
     return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
 
 
@@ -372,15 +412,71 @@ def _extent(start: int, shape: Sequence[int], strides: Sequence[int], item: int)
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
+class HostServer:
+    """A process that has imported libraries and no kernel: copies of it are hosts. It ends with this object."""
+
+    def __init__(self, libraries: Sequence[str] = ()) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        scratch = dict.fromkeys(CACHES, _scratch_folder())
+        own = {k: v for k, v in os.environ.items() if not k.startswith(HIDDEN)}
+        with Path(containment.__file__).open("rb") as source:
+            command = [sys.executable, "-P", "-"]
+            process = subprocess.Popen(
+                command, stdin=source, stdout=theirs.fileno(), env=own | scratch, start_new_session=True
+            )
+        theirs.close()
+        self.close = weakref.finalize(self, _end_server, os.getpid(), process, self._control)
+        text = Path(host.__file__).read_text(encoding="utf-8")
+        self._control.send(marshal.dumps({"program": text, "libraries": [*libraries], **_surroundings()}))
+
+    def start(self, config: dict[str, Any]) -> tuple[socket.socket, int]:
+        """The socket of a new host, and a pipe that tells the status that it ends with."""
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ending, told = os.pipe()
+        socket.send_fds(self._control, [marshal.dumps(config)], [theirs.fileno(), told])
+        theirs.close()
+        os.close(told)
+        return control, ending
+
+
+def _surroundings() -> dict[str, Any]:
+    """Where a process finds modules, and the folder that it may write to."""
+    return {"path": [entry or os.getcwd() for entry in sys.path], "scratch": _scratch_folder()}
+
+
+def _end_server(owner: int, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    if os.getpid() != owner:
+        return
+    control.close()
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:  # it imports, or a copy of this process keeps the socket
+        process.kill()
+        process.wait()
+
+
 class KernelHost:
     """The process that holds the kernel of a name, and copies of it that serve calls; it ends with this object."""
 
     library = "numpy"
     """Whose arrays the kernel takes."""
 
-    def __init__(self, name: str, memory: int | None = None) -> None:
+    device = "cpu"
+    """Where the kernel finds them; results come back by the memory that both processes have."""
+    limit: float | None = None
+    """Seconds that it may take to import the kernel, or to answer a call."""
+
+    def __init__(
+        self,
+        name: str,
+        memory: int | None = None,
+        call: Mapping[str, Any] | None = None,
+        server: HostServer | None = None,
+    ) -> None:
+        """``call`` says how a `gradspec.system.host.Solution` of this name is called."""
         self.name = name
         self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
+        self._call, self._server, self._has_server = call, server, server is not None
         self._session: _Session | None = None
         self._modules: dict[str, dict[str, Any]] = {}
         self._functions: list[dict[str, Any]] = []
@@ -392,25 +488,17 @@ class KernelHost:
         self._begin()
 
     def _begin(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        scratch = _scratch_folder()
-        unknown = {"GRADSPEC_NUM_THREADS"}  # which only a judge sets
-        own = {k: v for k, v in os.environ.items() if k not in unknown} | module_path() | dict.fromkeys(CACHES, scratch)
-        with Path(containment.__file__).open("rb") as source:
-            command = [sys.executable, "-P", "-"]
-            self._process = subprocess.Popen(
-                command, stdin=source, stdout=theirs.fileno(), env=own, start_new_session=True
-            )
-        theirs.close()
-        self._number, self._is_used = 0, False
-        self._end = weakref.finalize(self, _end, os.getpid(), self._process, self._control)
-        text = Path(host.__file__).read_text(encoding="utf-8")
-        config = {"name": self.name, "scratch": scratch, "memory": self._memory, "program": text}
-        self._control.send(json.dumps(config).encode())
+        config = {"name": self.name, "call": self._call, "memory": self._memory, **_surroundings()}
+        self._server = self._server or HostServer()
+        self._control, self._ending = self._server.start(config)
+        self._owner, self._number, self._is_used = os.getpid(), 0, False
+        self._end = weakref.finalize(self, _end, os.getpid(), self._control, self._ending)
 
     def close(self) -> None:
-        self._drop_session()
+        self.drop_session()
         self._end()
+        if self._server is not None and not self._has_server:
+            self._server.close()
 
     # --- what it says of the kernel
 
@@ -429,7 +517,7 @@ class KernelHost:
         assert self.contained is not None  # which comes first
         facts = self._told(1)
         if "failed" in facts:
-            raise ValueError(str(facts["failed"]) or str(facts.get("type")))
+            raise ValueError(str(facts["failed"]))
         if not {"kind", "can_fork", *FACTS} <= facts.keys():
             raise ValueError(self.spoke)
         self._number = 1
@@ -449,27 +537,26 @@ class KernelHost:
         return _value(told)
 
     def _told(self, number: int) -> dict[str, Any]:
+        self._control.settimeout(self.limit)
         try:
             data = self._control.recv(LONGEST)
         except ConnectionResetError:
             data = b""
+        except TimeoutError:
+            raise HostLostError(signal.SIGKILL, self.limit or 0.0) from None
         if not data:
             raise HostLostError(self._status())
         try:
             said, message = unpacked(data)
         except ValueError:
             said, message = -1, {}
-        if said != number:
+        if said != number or isinstance(message, bytes):
             raise ValueError(self.spoke)
         return message
 
     def _status(self) -> int:
         """As ``waitpid`` has it; that of a process that was killed, where this one is still there."""
-        try:
-            code: int = self._process.wait(0.1 if "facts" in vars(self) and self.facts["can_fork"] else 5.0)
-        except subprocess.TimeoutExpired:
-            code = -9
-        return -code if code < 0 else code << 8
+        return _told_status(self._ending, 0.1 if "facts" in vars(self) and self.facts["can_fork"] else 5.0)
 
     # --- calls
 
@@ -487,14 +574,23 @@ class KernelHost:
         session = self._serving()
         try:
             session.send(packing)
-            answer = session.ask(**request, size=session.size)
+            answer = session.ask(self.limit, **request, size=session.size)
             for segment in packing.segments.values():
                 segment.take_back(session.memory)
             session.require_nothing_left()
             return _given(answer, lambda claim: session.taken(claim, packing))
         except (ChannelError, LeftBehindError, HostLostError):
-            self._drop_session()
+            self.drop_session()
             raise
+        except Exception as error:
+            if self.device != "cpu" and "CUDA" in str(error):  # which is lost to that process, perhaps
+                self.drop_session()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Of the process that serves calls."""
+        return self._serving().pid
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
@@ -528,11 +624,11 @@ class KernelHost:
         session.send(packing)
         options = {"callers": callers, "seconds": seconds, "yields": yields}
         answer = session.ask(do="race", calls=told, size=session.size, **options)
-        index = answer.pop("index", None)
+        index = answer.pop("index", None) if isinstance(answer, dict) else None
         if type(index) is not int or not 0 <= index < len(calls):
             return None
         try:
-            return index, _given(answer, lambda claim: session.taken(claim, packing))
+            return index, _given(answer, lambda _: None) if answer else tuple(self.held())
         except ChannelError:
             raise
         except Exception as error:
@@ -571,7 +667,7 @@ class KernelHost:
         """The process that serves calls of this one: a copy of this process has another."""
         session = self._session
         if session is None or session.owner != os.getpid():
-            if self._is_used and not self.facts["can_fork"]:
+            if (self._is_used or self._owner != os.getpid()) and not self.facts["can_fork"]:
                 self._end()
                 self.__dict__.pop("facts"), self.__dict__.pop("contained")
                 self._begin()
@@ -586,27 +682,61 @@ class KernelHost:
                 session.ask(do="threads", count=self._threads)
         return session
 
-    def _send_files(self, descriptors: list[int]) -> None:
+    def _send_files(self, descriptors: list[int], _: list[int]) -> None:
         try:
             socket.send_fds(self._control, [b"serve"], descriptors)
         except (BrokenPipeError, ConnectionResetError):
             raise HostLostError(self._status()) from None
 
-    def _drop_session(self) -> None:
+    def drop_session(self) -> None:
+        """Have the next call made in a process in which none was made before."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
 
-def _end(owner: int, process: subprocess.Popen[bytes], control: socket.socket) -> None:
-    if os.getpid() != owner:
-        return
-    control.close()
-    try:
-        process.wait(1.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+class CopyHost(KernelHost):
+    """Copies of this process that call an object of its own: they are told the same, and contained by nothing."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        super().__init__("")
+
+    def _begin(self) -> None:
+        self._owner, self._is_used, self._copies = os.getpid(), False, list[BaseProcess]()
+        self.__dict__ |= {"contained": (), "facts": {"can_fork": True, "name": "kernel"}}
+
+    def close(self) -> None:
+        self.drop_session()
+        for copy in self._copies:
+            copy.join()
+
+    def _send_files(self, descriptors: list[int], ours: list[int]) -> None:
+        def keep() -> None:
+            for descriptor in ours:
+                os.close(descriptor)
+            host.keep(self._kernel, None, containment.wait_or_kill, *descriptors)
+
+        self._copies.append(forked(keep))
+
+    def _status(self) -> int:
+        return signal.SIGKILL
+
+
+def _end(owner: int, control: socket.socket, ending: int) -> None:
+    """Let the host end, for a second; it is killed when nobody waits for its status any longer."""
+    if os.getpid() == owner:
+        control.close()
+        select.select([ending], [], [], 1.0)
+        os.close(ending)
+
+
+def _told_status(pipe: int, seconds: float, otherwise: Callable[[], int] = lambda: signal.SIGKILL) -> int:
+    """The status that a pipe tells within so many seconds."""
+    with suppress(OSError):
+        if select.select([pipe], [], [], seconds)[0] and len(told := os.read(pipe, 4)) == 4:
+            return int(struct.unpack("i", told)[0])
+    return otherwise()
 
 
 def _scratch_folder() -> str:
@@ -675,20 +805,18 @@ def _stand_in(host: KernelHost, facts: Mapping[str, Any], names: Callable[[str],
 # --- claims as values -------------------------------------------------------------------------------------------------
 
 
-def _given(answer: dict[str, Any], taken: Callable[[Any], Any]) -> Any:
+def _given(answer: dict[str, Any] | bytes, taken: Callable[[Claim], Any]) -> Any:
     """What an answer says, or the exception that it says was raised."""
+    if isinstance(answer, bytes):
+        parts = tuple(map(taken, _claims(answer)))
+        if answer.startswith(host.ONE) and len(parts) != 1:
+            raise ChannelError("an answer of several parts that is one")
+        return parts[0] if answer.startswith(host.ONE) else parts
     if set(answer) == {"error"}:
         raise _exception(answer["error"])
-    if not answer:
-        return None
-    if set(answer) != {"several", "parts"} or not isinstance(answer["parts"], list) or len(answer["parts"]) > 1000:
+    if answer:
         raise ChannelError("an answer with other fields")
-    parts = [taken(part) for part in answer["parts"]]
-    if answer["several"] is True:
-        return tuple(parts)
-    if len(parts) != 1:
-        raise ChannelError("an answer of several parts that is one")
-    return parts[0]
+    return None
 
 
 def _exception(told: Any) -> Exception:

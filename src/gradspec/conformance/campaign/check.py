@@ -177,7 +177,7 @@ class Campaign:
         self.report.target = kernels.name
         judge = Isolated(settings, kernels) if isolate else InProcess(kernels, settings)
         planner = Isolated(settings, kernels) if isolate else judge  # what is planned outlives those who judge
-        return self.run_one(judge, planner, kernels.named())
+        return self.run_one(judge, planner, None if getattr(kernels, "host", None) else kernels.named())
 
     def run(self, executor: Executor | None, jobs: int | None) -> Run:
         """On an executor, or on ``jobs`` threads of this process, each with a process for the target.
@@ -227,7 +227,10 @@ class Campaign:
     def run_one(
         self, judge: InProcess | Isolated, planner: InProcess | Isolated, names: Mapping[str, Any] | None = None
     ) -> Run:
-        """By one judge, of cases that another may plan; both are closed then. ``names`` are those that programs use."""
+        """By one judge, of cases that another may plan; both are closed then.
+
+        ``names`` are those that programs use; None where no program here can have the kernel.
+        """
         with closing(judge), closing(planner):
             try:
                 plan = BatchPlan[Any](planner.plan, self.budget.cases)
@@ -240,7 +243,7 @@ class Campaign:
                 self._take_coverage(planner)
             except KeyboardInterrupt:
                 self.report.interrupted = True
-            runner = None if unforkable() else (in_copies(names or {}), "a copy of the process")
+            runner = None if names is None or unforkable() else (in_copies(names), "a copy of the process")
             self._end(lambda seconds: shrink_failures_by(judge, self.ledger, seconds, self._explaining), runner)
         return self.report
 

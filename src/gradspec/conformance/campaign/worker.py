@@ -64,6 +64,8 @@ class TargetWorker:
             yield {"failed": f"{kind}{error}"}
         except PoisonedError as error:
             yield {"poisoned": str(error)}
+        except HostLostError as loss:
+            end_like(loss.status)
 
 
 def judged_messages(
@@ -110,8 +112,6 @@ def serve(worker_of: Callable[[Target, CampaignSettings], Answering]) -> None:
                 say(answer)
     except EOFError:
         return
-    except HostLostError as loss:
-        end_like(loss.status)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -84,12 +84,12 @@ class Problem:
         """Whether a graph is the specification, and not an operator with an oracle of its own."""
         return self.signature is not None
 
-    @property
+    @cached_property
     def interface(self) -> CallSignature:
         """The inputs and results."""
         return self.signature or _signature_of(self.op, self.dtype)
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The names of all inputs, of which some may be left out."""
         return self.interface.names
@@ -134,7 +134,7 @@ class Problem:
         """Whether spatial axes that are reduced stay, as ones: they do but for a global pooling that drops them."""
         return bool(self.attributes.get("keepdims", True))
 
-    @property
+    @cached_property
     def differentiable(self) -> tuple[str, ...]:
         """The names of the inputs that are there and have derivatives."""
         return tuple(name for name in self.named_shapes() if self.dtype_of(name) in FLOATS)
@@ -198,7 +198,8 @@ class Call:
         inputs = tuple(map(arrays.get, self.problem.inputs))
         along = (f"d{name}" for name in self.problem.differentiable)
         directions = tuple(arrays[name] for name in along if name in arrays)
-        return replace(self, inputs=inputs, directions=directions, cotangent=arrays.get("g"))
+        rest = self.layout, self.variant, self.output
+        return Call(self.problem, self.mode, inputs, directions, arrays.get("g"), *rest)
 
     def mapped(self, change: Callable[[Array], Array]) -> Call:
         """The same call on changed arrays."""
