@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from gradspec.conformance.campaign.replay import replay_programs
 from gradspec.conformance.checks.state import describe_setting
+from gradspec.conformance.judge.verdicts import labelled_argument
 from gradspec.conformance.model.verdict import RULES, Finding
 from gradspec.conformance.shrink.search import error
 from gradspec.system.forking import pause_openmp
@@ -179,6 +180,5 @@ def _shows_cell(finding: Finding, array: Mapping[str, Any]) -> bool:
 
 
 def _is_changed(finding: Finding, arrays: Sequence[Mapping[str, Any]]) -> bool:
-    name = finding.result.replace("direction of ", "d").replace("cotangent", "g")
-    before = finding.call.arrays().get(name)
-    return before is not None and bool(arrays) and arrays[-1]["cells"] != [repr(c) for c in before.ravel().tolist()]
+    before = finding.call.arrays()[labelled_argument(finding.result, finding.call)]
+    return bool(arrays) and arrays[-1]["cells"] != [repr(c) for c in before.ravel().tolist()]

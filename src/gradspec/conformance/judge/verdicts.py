@@ -53,7 +53,13 @@ def argument_label(name: str, call: Call) -> str:
     """The name of one of a call's arrays as people know it: an input's own, ``direction of x``, ``cotangent``."""
     if name in call.named():
         return name
-    return "cotangent" if name == "g" else f"direction of {name[1:]}"
+    directions = {call.problem.direction(of): f"direction of {of}" for of in call.problem.differentiable}
+    return directions.get(name, "cotangent")
+
+
+def labelled_argument(label: str, call: Call) -> str:
+    """The name of the array that `argument_label` labels so."""
+    return next(name for name in call.arrays() if argument_label(name, call) == label)
 
 
 def same_bits(a: Array, b: Array) -> bool:

@@ -119,7 +119,8 @@ def _of_the_call(finding: Finding) -> Iterator[str]:
     if finding.rule == "raised":
         yield _where(finding, f"it raises {finding.got.partition(':')[0]}")
     if finding.rule == "input_changed":
-        yield f"it changes its input {finding.result}"
+        is_input = not finding.case or finding.result in finding.call.named()
+        yield f"it changes its {'input ' * is_input}{finding.result}"
     if finding.rule == "dtype":
         yield f"the result has dtype {finding.got} in the place of {finding.expected}"
     if finding.rule == "guard":
@@ -188,12 +189,14 @@ def _has_padding(finding: Finding) -> bool:
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
-RESULTS = {"indices": "the index", "dy": "the tangent", "second_g": "the second derivative"}
+RESULTS = {"indices": "the index", "dy": "the tangent"}
 INPUT_NAMES = {"x": "the input", "weight": "the weight", "bias": "the bias"}
 
 
 def _noun(finding: Finding) -> str:
     result = finding.result
+    if finding.case and result == f"second_{finding.call.problem.cotangent}":
+        return "the second derivative"
     if result in RESULTS:
         return RESULTS[result]
     if result.startswith(("grad_", "second_")):

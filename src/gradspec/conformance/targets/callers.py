@@ -191,8 +191,8 @@ def named_results(call: Call, given: Any) -> dict[str, Any]:
 def program(call: Call, array: str, definitions: Sequence[str], device: Device = HOST) -> str:
     """A program that calls ``kernel``, which the definitions make, in a mode."""
     caller = Caller.of_problem(array, call.mode, call.problem)
-    moved = [f"d{name}" for name in call.problem.differentiable] if call.directions else []
-    names = [*call.named(), *["g"] * (call.cotangent is not None), *moved]
+    moved = list(map(call.problem.direction, call.problem.differentiable)) if call.directions else []
+    names = [*call.named(), *[call.problem.cotangent] * (call.cotangent is not None), *moved]
     dtypes = {name: call.problem.dtype if name not in call.named() else call.problem.dtype_of(name) for name in names}
     given = ", ".join(entered(array, name, dtypes[name], device) for name in names)
     shown = f"{caller.name}({given})"
