@@ -2,12 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 
-import gradspec as gs
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.model.run import Run
+
+
+DEVICE = "conformance.fake_device:FakeDevice"
 
 
 def verdict(kernel: Any, spec: Any, inputs: Any, **options: Any) -> Run:
@@ -86,9 +87,7 @@ def test_a_backward_pass_that_always_raises_is_a_defect():
 
 
 def test_a_backward_pass_that_changes_its_cotangent_on_a_device_is_a_defect():
-    run = verdict(
-        changing, doubled, "f32[3,4]", modes=["vjp"], cases=12, device="conformance.fake_device:FakeDevice", array="torch"
-    )
+    run = verdict(changing, doubled, "f32[3,4]", modes=["vjp"], cases=12, device=DEVICE, array="torch")
     assert titles(run) == ["It changes its cotangent"]
 
 
