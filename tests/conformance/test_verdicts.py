@@ -2,13 +2,21 @@
 
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
+from conformance.fake_device import FakeDevice, beyond
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.model.run import Run
 
-
 DEVICE = "conformance.fake_device:FakeDevice"
+
+
+@pytest.fixture(autouse=True)
+def new_device(monkeypatch):
+    """As in a process that has not used it."""
+    monkeypatch.setattr(FakeDevice, "user", 0)
 
 
 def verdict(kernel: Any, spec: Any, inputs: Any, **options: Any) -> Run:
@@ -116,3 +124,55 @@ def imprecise_with_wrong_gradient(x):
 def test_an_imprecise_value_hides_no_wrong_gradient():
     run = verdict(imprecise_with_wrong_gradient, total, "f32[3,24]", modes=["value", "vjp"], cases=45)
     assert {finding.result for finding in run.by_kind("defect")} == {"y", "grad_x"}
+
+
+# --- bits that vary ---------------------------------------------------------------------------------------------------
+
+CHANCE = np.random.default_rng(0)
+
+
+def in_any_order(x):
+    """Twice the input, up to some units in the last place that no two calls have in common."""
+    steps = CHANCE.integers(-2, 3, x.shape) * CHANCE.integers(0, 2)
+    return (2 * x * (1 + steps * 2.0**-23)).astype(x.dtype)
+
+
+in_any_order.repeatable = False
+
+
+def test_bits_that_vary_accuse_neither_memory_nor_earlier_calls():
+    run = verdict(in_any_order, doubled, "f32[3,9]", array="numpy", cases=120)
+    assert {finding.rule for finding in run.by_kind("defect")} <= {"spec.sum", "spec.exact_sum", "not_repeatable"}
+    assert run.by_kind("defect")
+
+
+def reading_beyond(x):
+    """Twice the input, of which the last cell is multiplied with what lies behind the input."""
+    y = (2 * x * (1 + CHANCE.integers(-1, 2) * 2.0**-23)).astype(x.dtype)
+    if x.flags.c_contiguous and x.size % 4:
+        y.ravel()[-1] += 0 * beyond(x, x.size + 1)[-1]
+    return y
+
+
+reading_beyond.repeatable = False
+
+
+def test_poison_that_shows_accuses_memory_though_bits_vary():
+    run = verdict(reading_beyond, doubled, "f32[3,9]", array="numpy", cases=60, modes=["value"])
+    assert "It reads memory outside its inputs" in titles(run)
+
+
+def without_the_last(x):
+    y = torch.empty_like(x)
+    y[..., :-1] = 2 * x[..., :-1]
+    return y
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_cells_that_are_never_written_are_told(device):
+    run = verdict(without_the_last, doubled, "f32[3,4]", modes=["value"], device=device, array="torch")
+    assert titles(run) == ["It returns cells of torch.empty that it never wrote"]
+    (defect,) = run.by_kind("defect")
+    assert defect.title == "It returns cells of torch.empty that it never wrote"
+    assert "on_nans" in defect.reproducer
+    assert defect.reproduced

@@ -23,6 +23,8 @@ from gradspec.system.processes import environment, module_path
 
 TRIES = 3
 """Runs of a program that does not show its failure at once."""
+CALLS = 8
+"""Calls that tell whether a result varies by itself."""
 A_FINDING = 15.0
 """Seconds for the programs of one finding."""
 MOST_PROGRAMS = 24
@@ -87,9 +89,18 @@ def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Find
         pairs = list(zip(settings, answers, strict=False))
         shown = [(setting, finding.got) for setting, answer in pairs if shows(finding, answer)]
         shown += [(s, got) for s, a in pairs if s.startswith("after ") and (got := other(answers[0], a, finding.place))]
-        if shown:
+        if shown and not (shown[0][0].startswith("after ") and _varies(programs[""], run, seconds)):
             return _shown(plain, *shown[0], programs[shown[0][0]], where)
     return _seldom(plain, list(run([finding.reproducer] * TRIES, seconds)), where)
+
+
+def _varies(program: str, run: Runner, seconds: float) -> bool:
+    """Whether a call gives other bits when it is made again and again: then a call before it says nothing."""
+    again = program.rstrip().rpartition("\n")[2]
+    answers = run([program.rstrip() + f"\n{again}" * CALLS], seconds)
+    arrays = [array for answer in answers for array in answer["arrays"]]
+    results = max(1, len(arrays) // (CALLS + 1))
+    return any(array != arrays[i % results] for i, array in enumerate(arrays))
 
 
 def _shown(finding: Finding, setting: str, got: str, program: str, where: str) -> Finding:

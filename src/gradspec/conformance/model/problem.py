@@ -21,6 +21,8 @@ Results: TypeAlias = dict[str, Array]
 MODES = ("value", "jvp", "vjp", "second")
 NON_CONTIGUOUS = ("non_contiguous", "reversed", "broadcast", "cropped")
 """Ways to lie in memory that leave gaps, go backwards, or come to one place again."""
+ON_NANS = "on_nans"
+"""The variant of a call in which memory that a library allocates without writing to it is full of NaNs."""
 LAYOUTS = ("contiguous", "channels_last", *NON_CONTIGUOUS)
 RANKS = (1, 2, 3, 4)
 _NUMPY = ("float16", ml_dtypes.bfloat16, "float32", "float64", "int8", "uint8", "int32", "int64")

@@ -98,6 +98,7 @@ CALLS = {
 }
 MEMORY_DETAILS = {
     "wrote beside": "it writes outside the array it was given",
+    "torch.empty full of": "it returns cells of torch.empty that it never wrote",
     "not written": "it leaves cells of its output unwritten",
     "out= full of": "it reads its output before writing it",
     "later calls wrote": "a later call overwrites an earlier result",
