@@ -1,5 +1,6 @@
 """Verdicts on kernels as people write them: right ones are not accused, and wrong ones of what is wrong with them."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -176,3 +177,36 @@ def test_cells_that_are_never_written_are_told(device):
     assert defect.title == "It returns cells of torch.empty that it never wrote"
     assert "on_nans" in defect.reproducer
     assert defect.reproduced
+
+
+# --- causes -----------------------------------------------------------------------------------------------------------
+
+
+def scaled(x):
+    return x / 127
+
+
+def off_by(relative):
+    def kernel(x):
+        return (x.astype(np.float64) / 127 * (1 + relative)).astype(x.dtype)
+
+    return kernel
+
+
+def by_reciprocal(x):
+    return x * np.float32(1 / 127)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "title", "size"),
+    [
+        (by_reciprocal, "The result is right only if arithmetic may be truncate", r"by 1 unit in the last place"),
+        (off_by(10 * 2**-23), "The result is not as precise as f32 allows", r"by 1?\d units in the last place"),
+        (off_by(0.015), "The result is off by 1.5 %", r"by [\d,]+ units in the last place"),
+    ],
+    ids=["a unit", "ten units", "much"],
+)
+def test_no_larger_liberty_than_needed_is_named(kernel, title, size):
+    (defect,) = verdict(kernel, scaled, "f32[3,9]", array="numpy", cases=60).by_kind("defect")
+    assert defect.title == title
+    assert re.search(size, defect.explanation)

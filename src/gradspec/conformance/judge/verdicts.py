@@ -298,7 +298,19 @@ class _Result:
             mode = "ftz"
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
-        return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+        return self.verdict_at("defect", rule, wrong, wanted, self._count_wrong(judgement, wrong))
+
+    def _count_wrong(self, judgement: Judgement, wrong: Bools) -> str:
+        """``3 of 4 wrong, the first by 12 units in the last place, 1.5 times what is permitted``."""
+        place, told = int(np.flatnonzero(wrong.ravel())[0]), f"{int(wrong.sum())} of {wrong.size} wrong"
+        allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+        if allowed.low is None or allowed.high is None or not np.isfinite(got) or judgement.got.dtype.kind != "f":
+            return told
+        centre, radius = float((allowed.low + allowed.high) / 2), float((allowed.high - allowed.low) / 2)
+        units = abs(got - centre) / float(np.spacing(np.abs(judgement.got.dtype.type(centre or got))))
+        told += f", the first by {round(units):,} unit{'' if round(units) == 1 else 's'} in the last place"
+        times = abs(got - centre) / radius if radius else 0.0
+        return f"{told}, {times:,.3g} times what is permitted" if times > 1 else told
 
     def _composed(self, judgement: Judgement, mode: str) -> Verdict:
         """A result that the target's interface composes of stored ones: the tolerance of that arithmetic is its own."""
@@ -390,7 +402,7 @@ class _ReferenceResult(_Result):
         mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
-        return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+        return self.verdict_at("defect", rule, wrong, wanted, self._count_wrong(judgement, wrong))
 
     def broken_rule(self, judgement: Judgement, place: int) -> str:
         allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
