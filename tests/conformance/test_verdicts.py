@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+import gradspec as gs
 from conformance.fake_device import FakeDevice, beyond
 from gradspec.conformance.campaign.check import check
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.reference import call_of
 from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import Failure
+from gradspec.conformance.shrink.search import shrink
+from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 
 DEVICE = "conformance.fake_device:FakeDevice"
 
@@ -210,3 +216,18 @@ def test_no_larger_liberty_than_needed_is_named(kernel, title, size):
     (defect,) = verdict(kernel, scaled, "f32[3,9]", array="numpy", cases=60).by_kind("defect")
     assert defect.title == title
     assert re.search(size, defect.explanation)
+
+
+def flushing_exp(x):
+    """As fast as CUDA's, and 0 far below 0."""
+    return np.where(x < -60, np.float32(0), np.exp2(x * np.float32(1.4426950408889634)))
+
+
+def test_a_defect_is_told_where_nothing_that_is_allowed_permits_it():
+    target = ReferenceKernel(flushing_exp, gs.exp, "f32[2]")
+    problem = target.reference.problem(target.reference.types[0])
+    call = call_of(problem, "value", {"x": np.float32([49, -70])})
+    (verdict,) = judge_call(target, call, frozenset({"fast_math"}))
+    assert (verdict.kind, verdict.place) == ("defect", (1,))
+    failure = Failure(call, verdict, (), "0.0")
+    assert shrink(target, failure, 20.0, frozenset({"fast_math"})).call.named()["x"][-1] < -60

@@ -21,7 +21,7 @@ from gradspec.conformance.judge.conventions import (
     explanations,
     padding_only,
 )
-from gradspec.conformance.judge.reduced import ARITHMETICS, is_explained_by_flushing, judge_reduced
+from gradspec.conformance.judge.reduced import ARITHMETICS, all_together, is_explained_by_flushing, judge_reduced
 from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
@@ -298,6 +298,15 @@ class _Result:
             mode = "ftz"
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
+        return self._defect(judgement, wrong, modes)
+
+    def _defect(self, judgement: Judgement, wrong: Bools, modes: AbstractSet[str]) -> Verdict:
+        """A defect, told where nothing that is allowed permits the result."""
+        if modes:
+            wide = judgement.meaning.judge(judgement.got, all_together(judgement.arithmetic, modes))
+            judgement, wrong = (wide, wrong & ~wide.ok) if (wrong & ~wide.ok).any() else (judgement, wrong)
+        place = int(np.flatnonzero(wrong.ravel())[0])
+        rule, wanted = self.broken_rule(judgement, place), str(judgement.permitted(place))
         return self.verdict_at("defect", rule, wrong, wanted, self._count_wrong(judgement, wrong))
 
     def _count_wrong(self, judgement: Judgement, wrong: Bools) -> str:
@@ -402,7 +411,7 @@ class _ReferenceResult(_Result):
         mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
-        return self.verdict_at("defect", rule, wrong, wanted, self._count_wrong(judgement, wrong))
+        return self._defect(judgement, wrong, modes)
 
     def broken_rule(self, judgement: Judgement, place: int) -> str:
         allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
