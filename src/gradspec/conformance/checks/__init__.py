@@ -16,7 +16,7 @@ from gradspec.conformance.checks.repeat import describe_error
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, Judge, judge_conduct
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.device import ExhaustedError
-from gradspec.conformance.model.problem import Call
+from gradspec.conformance.model.problem import ON_NANS, Call
 from gradspec.conformance.model.target import Answer, ExpectedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.system.hosting import ChannelError, LeftBehindError
@@ -59,6 +59,7 @@ SETTINGS: dict[str, Callable[[Target, Call, str], list[Verdict]]] = {
     **dict.fromkeys(guards.PLACES, guards.judge_placed),
     "together": lambda target, call, _: state.together(target, call),
     "out": lambda target, call, _: guards.outputs(target, call),
+    ON_NANS: lambda target, call, _: guards.unwritten(target, call),
     "threads": lambda target, call, _: repeat.threads(target, call),
     **dict.fromkeys(repeat.SETTINGS, lambda target, call, _: repeat.repeatability(target, call)),
 }
@@ -137,6 +138,9 @@ def examine(
         is_wrong = any(verdict.kind == "defect" for verdict in verdicts)  # and then other calls are as well
         due = [check for check in CHECKS if check.applies(case) and not (is_wrong and check.looks_around)]
         verdicts += [verdict for check in due for verdict in _look(check.look, target, call)]
+        if any(v.kind == "defect" for v in verdicts) and (unwritten := _look(guards.unwritten, target, call)):
+            told = {verdict.result for verdict in unwritten}
+            verdicts = [verdict for verdict in verdicts if verdict.result not in told] + unwritten
     judge.snapshot.restore()
     return call, verdicts
 

@@ -7,7 +7,7 @@ finding of its own. Bytes that are only watched come first, so that most such ke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,11 +17,14 @@ from gradspec.conformance.checks.memory import between, fenced, margins_hold
 from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.verdicts import Snapshot, argument_label
 from gradspec.conformance.model.device import NANS, NUMBERS, Bytes, OverrunError
-from gradspec.conformance.model.problem import Array, Call, Results
+from gradspec.conformance.model.problem import ON_NANS, Array, Call, Results
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 
 INTO_INPUTS = "the call, with out=, wrote into its inputs"
+PLAIN_RUNS = 3
+"""Runs of which one most likely finds no NaNs in memory that others have used."""
+ON_EMPTY = "with torch.empty full of NaNs"
 BESIDE = "the call wrote beside the array it was given"
 
 
@@ -70,6 +73,19 @@ def _find_shared(target: Target, call: Call) -> list[Verdict]:
         for given, array in call.arrays().items()
         if result.size and np.shares_memory(np.asarray(result), array)
     ]
+
+
+def unwritten(target: Target, call: Call) -> list[Verdict]:
+    """NaNs of memory that a kernel of a reference allocates and returns, or reads, without having written to it."""
+    if not call.problem.is_reference or not target.is_own or target.library != "torch":
+        return []
+    usual = [_amid_numbers(target, call) for _ in range(PLAIN_RUNS)]
+    second = Outcome.of(target, replace(call, variant=ON_NANS))
+    for first in usual if not second.error else ():
+        found = differences(target, call, first, second, "guard", ON_EMPTY, ON_NANS)
+        if told := [verdict for verdict in found if verdict.got == "nan"]:
+            return told
+    return []
 
 
 def _defect(call: Call, rule: str, name: str, detail: str, got: str = "") -> Verdict:

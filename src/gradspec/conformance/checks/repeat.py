@@ -13,7 +13,7 @@ import numpy as np
 from gradspec.conformance.checks.memory import beside
 from gradspec.conformance.judge.reduced import judge_reduced
 from gradspec.conformance.judge.verdicts import Snapshot, differing, same_bits
-from gradspec.conformance.model.device import ExhaustedError, OverrunError
+from gradspec.conformance.model.device import NUMBERS, ExhaustedError, OverrunError
 from gradspec.conformance.model.problem import Array, Call, Results, Shape
 from gradspec.conformance.model.target import Answer, HeldResults, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
@@ -24,6 +24,8 @@ from gradspec.system.hosting import ChannelError, LeftBehindError
 
 SCRIBBLE = 7
 """What a caller writes into a result."""
+CONTROLS, NOISE = 8, 4.0
+"""Calls that tell how much results vary by themselves, and how many times that says something of what was changed."""
 THREADS = 4
 """More than one, and more than a small machine has."""
 
@@ -105,14 +107,26 @@ def _kind(target: Target, call: Call, name: str, first: Array, again: Array, rul
 
     A defect of any target if the second run is wrong where the first was right. If not, it is a defect where the same
     bits are promised, and the target's convention elsewhere. Of memory (``guard``) and of other calls it says nothing
-    then; but what lies around an array may have made both runs wrong.
+    then, nor where runs vary as much by themselves; but what lies around an array may have made both runs wrong.
     """
-    wrong = _wrong(target, call, name, again)
+    wrong, is_of_others = _wrong(target, call, name, again), rule in ("guard", "state", "concurrent")
+    if wrong.any() and is_of_others and not target.repeatable:
+        wrong &= _beyond_noise(target, call, name, first, again)
     if wrong.any() and (rule == "guard" or (wrong & ~_wrong(target, call, name, first)).any()):
         return "defect"
-    if rule in ("guard", "state", "concurrent"):
+    if is_of_others:
         return "pass"
     return "defect" if target.repeatable else "convention"
+
+
+def _beyond_noise(target: Target, call: Call, name: str, first: Array, again: Array) -> Bools:
+    """Where two runs differ by more than runs of the same call do; a NaN in the place of a number always does."""
+    was, now = first.astype(np.float64), again.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"), target.device.filled(NUMBERS):
+        runs = (Outcome.of(target, call).results.get(name, first) for _ in range(CONTROLS))
+        spread = [np.abs(run.astype(np.float64) - was) for run in runs if run.shape == first.shape]
+        noise = NOISE * max((np.max(s, where=np.isfinite(s), initial=0.0) for s in spread), default=0.0)
+        return np.asarray(differing(first, again) & ~(np.abs(now - was) <= noise))
 
 
 def _wrong(target: Target, call: Call, name: str, got: Array) -> Bools:

@@ -99,13 +99,16 @@ def judge_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: I
         if not _outside(meaning, got, arithmetic, name, left).any():
             return name
     together = [name for name in modes if name in ARITHMETICS]
-    if len(together) > 1:
-        wide = arithmetic
-        for name in together:
-            wide = ARITHMETICS[name](wide)
-        if meaning.judge(got, wide).passed:
-            return "+".join(together)
+    if len(together) > 1 and meaning.judge(got, all_together(arithmetic, together)).passed:
+        return "+".join(together)
     return None
+
+
+def all_together(arithmetic: Arithmetic, names: Iterable[str]) -> Arithmetic:
+    """The arithmetic with all liberties of modes that are one."""
+    for name in known(names):
+        arithmetic = ARITHMETICS.get(name, lambda own: own)(arithmetic)
+    return arithmetic
 
 
 def _outside(meaning: Meaning, got: Array, arithmetic: Arithmetic, name: str, left: Bools) -> Bools:

@@ -21,7 +21,7 @@ from gradspec.conformance.judge.conventions import (
     explanations,
     padding_only,
 )
-from gradspec.conformance.judge.reduced import ARITHMETICS, is_explained_by_flushing, judge_reduced
+from gradspec.conformance.judge.reduced import ARITHMETICS, all_together, is_explained_by_flushing, judge_reduced
 from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
@@ -53,7 +53,13 @@ def argument_label(name: str, call: Call) -> str:
     """The name of one of a call's arrays as people know it: an input's own, ``direction of x``, ``cotangent``."""
     if name in call.named():
         return name
-    return "cotangent" if name == "g" else f"direction of {name[1:]}"
+    directions = {call.problem.direction(of): f"direction of {of}" for of in call.problem.differentiable}
+    return directions.get(name, "cotangent")
+
+
+def labelled_argument(label: str, call: Call) -> str:
+    """The name of the array that `argument_label` labels so."""
+    return next(name for name in call.arrays() if argument_label(name, call) == label)
 
 
 def same_bits(a: Array, b: Array) -> bool:
@@ -292,7 +298,28 @@ class _Result:
             mode = "ftz"
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
-        return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+        return self._defect(judgement, wrong, modes)
+
+    def _defect(self, judgement: Judgement, wrong: Bools, modes: AbstractSet[str]) -> Verdict:
+        """A defect, told where nothing that is allowed permits the result."""
+        if modes:
+            wide = judgement.meaning.judge(judgement.got, all_together(judgement.arithmetic, modes))
+            judgement, wrong = (wide, wrong & ~wide.ok) if (wrong & ~wide.ok).any() else (judgement, wrong)
+        place = int(np.flatnonzero(wrong.ravel())[0])
+        rule, wanted = self.broken_rule(judgement, place), str(judgement.permitted(place))
+        return self.verdict_at("defect", rule, wrong, wanted, self._count_wrong(judgement, wrong))
+
+    def _count_wrong(self, judgement: Judgement, wrong: Bools) -> str:
+        """``3 of 4 wrong, the first by 12 units in the last place, 1.5 times what is permitted``."""
+        place, told = int(np.flatnonzero(wrong.ravel())[0]), f"{int(wrong.sum())} of {wrong.size} wrong"
+        allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])
+        if allowed.low is None or allowed.high is None or not np.isfinite(got) or judgement.got.dtype.kind != "f":
+            return told
+        centre, radius = float((allowed.low + allowed.high) / 2), float((allowed.high - allowed.low) / 2)
+        units = abs(got - centre) / float(np.spacing(np.abs(judgement.got.dtype.type(centre or got))))
+        told += f", the first by {round(units):,} unit{'' if round(units) == 1 else 's'} in the last place"
+        times = abs(got - centre) / radius if radius else 0.0
+        return f"{told}, {times:,.3g} times what is permitted" if times > 1 else told
 
     def _composed(self, judgement: Judgement, mode: str) -> Verdict:
         """A result that the target's interface composes of stored ones: the tolerance of that arithmetic is its own."""
@@ -384,7 +411,7 @@ class _ReferenceResult(_Result):
         mode = judge_reduced(judgement.meaning, judgement.got, judgement.arithmetic, modes)
         if mode is not None:
             return self.verdict_at("reduced", rule, wrong, wanted, f"within the tolerance of {mode}")
-        return self.verdict_at("defect", rule, wrong, wanted, f"{int(wrong.sum())} of {wrong.size} wrong")
+        return self._defect(judgement, wrong, modes)
 
     def broken_rule(self, judgement: Judgement, place: int) -> str:
         allowed, got = judgement.permitted(place), float(judgement.got.ravel()[place])

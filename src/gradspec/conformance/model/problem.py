@@ -21,6 +21,8 @@ Results: TypeAlias = dict[str, Array]
 MODES = ("value", "jvp", "vjp", "second")
 NON_CONTIGUOUS = ("non_contiguous", "reversed", "broadcast", "cropped")
 """Ways to lie in memory that leave gaps, go backwards, or come to one place again."""
+ON_NANS = "on_nans"
+"""The variant of a call in which memory that a library allocates without writing to it is full of NaNs."""
 LAYOUTS = ("contiguous", "channels_last", *NON_CONTIGUOUS)
 RANKS = (1, 2, 3, 4)
 _NUMPY = ("float16", ml_dtypes.bfloat16, "float32", "float64", "int8", "uint8", "int32", "int64")
@@ -139,6 +141,15 @@ class Problem:
         """The names of the inputs that are there and have derivatives."""
         return tuple(name for name in self.named_shapes() if self.dtype_of(name) in FLOATS)
 
+    @property
+    def cotangent(self) -> str:
+        """What programs call the cotangent."""
+        return f"g{_suffix(self.inputs)}"
+
+    def direction(self, name: str) -> str:
+        """What programs call the direction of an input."""
+        return f"d{name}{_suffix(self.inputs)}"
+
     def results(self, mode: str) -> tuple[str, ...]:
         """The names of what a mode gives.
 
@@ -150,13 +161,26 @@ class Problem:
             return ("dy",)
         if mode == "vjp":
             return tuple(f"grad_{name}" for name in self.differentiable)
-        return (*(f"second_{name}" for name in self.differentiable), "second_g")
+        return (*(f"second_{name}" for name in self.differentiable), f"second_{self.cotangent}")
 
 
 @lru_cache(maxsize=256)
 def _signature_of(op: str, dtype: str) -> CallSignature:
     dtypes = tuple("i64" if name == "indices" else dtype for name in INPUTS[op])
     return CallSignature(INPUTS[op], dtypes, ("y", "indices") if op in SELECTIONS else ("y",))
+
+
+@lru_cache(maxsize=256)
+def _suffix(inputs: tuple[str, ...]) -> str:
+    """What tells names of cotangents and directions from those of inputs, of which one may be ``g`` or ``dx``.
+
+    >>> _suffix(("x", "weight")), _suffix(("x", "dx")), _suffix(("g", "g_"))
+    ('', '_', '__')
+    """
+    derived, suffix = ("g", *(f"d{name}" for name in inputs)), ""
+    while any(f"{name}{suffix}" in inputs for name in derived):
+        suffix += "_"
+    return suffix
 
 
 @dataclass(frozen=True)
@@ -186,8 +210,8 @@ class Call:
     def arrays(self) -> dict[str, Array]:
         """Every array by the name that programs give it: ``x``, ``dx`` for a direction, ``g`` for the cotangent."""
         directions = zip(self.problem.differentiable, self.directions, strict=False)
-        found = {**self.named(), **{f"d{name}": array for name, array in directions}}
-        return found if self.cotangent is None else {**found, "g": self.cotangent}
+        found = {**self.named(), **{self.problem.direction(name): array for name, array in directions}}
+        return found if self.cotangent is None else {**found, self.problem.cotangent: self.cotangent}
 
     def arguments(self) -> list[Array]:
         """Inputs, the cotangent and directions, in the order in which functions of all of them take them."""
@@ -196,10 +220,10 @@ class Call:
     def with_arrays(self, arrays: Mapping[str, Array]) -> Call:
         """The same call on other arrays, by the names of `arrays`."""
         inputs = tuple(map(arrays.get, self.problem.inputs))
-        along = (f"d{name}" for name in self.problem.differentiable)
+        along = map(self.problem.direction, self.problem.differentiable)
         directions = tuple(arrays[name] for name in along if name in arrays)
         rest = self.layout, self.variant, self.output
-        return Call(self.problem, self.mode, inputs, directions, arrays.get("g"), *rest)
+        return Call(self.problem, self.mode, inputs, directions, arrays.get(self.problem.cotangent), *rest)
 
     def mapped(self, change: Callable[[Array], Array]) -> Call:
         """The same call on changed arrays."""

@@ -190,8 +190,8 @@ def array_types(problem: Problem, mode: str) -> dict[str, TensorType]:
     shapes = problem.named_shapes()
     types = {name: TensorType(TYPES[problem.dtype_of(name)], shape) for name, shape in shapes.items()}
     if mode in ("jvp", "second"):
-        types |= {f"d{name}": types[name] for name in problem.differentiable}
-    return types | ({"g": output_type(problem)} if mode in ("vjp", "second") else {})
+        types |= {problem.direction(name): types[name] for name in problem.differentiable}
+    return types | ({problem.cotangent: output_type(problem)} if mode in ("vjp", "second") else {})
 
 
 def call_of(problem: Problem, mode: str, arrays: Mapping[str, Array], layout: str = "contiguous") -> Call:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.cases.features import tags_of_call
-from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
+from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call, labelled_argument
 from gradspec.conformance.model.attributes import is_usual
 from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
 from gradspec.conformance.model.target import Target
@@ -90,21 +90,10 @@ def _ordinary(array: Array) -> Array:
 def groups(failures: Iterable[Failure]) -> list[list[Failure]]:
     """Failures of one operator and mode that break one rule in one result, in the order in which they were met."""
     found: dict[tuple[str, ...], list[Failure]] = {}
-    for failure in _first_values(list(failures)):
+    for failure in failures:
         key = (failure.call.problem.op, failure.call.mode, *manner(failure.verdict))
         found.setdefault(key, []).append(failure)
     return list(found.values())
-
-
-def _first_values(failures: list[Failure]) -> Iterable[Failure]:
-    """Without wrong derivatives of references whose values are wrong: they are those of another function."""
-
-    def is_number(failure: Failure) -> bool:
-        own = failure.call.problem.is_reference and failure.verdict.kind == "defect"
-        return own and failure.verdict.rule in NUMERIC
-
-    wrong = {f.call.problem.op for f in failures if is_number(f) and f.call.mode == "value"}
-    return (f for f in failures if f.call.mode == "value" or not is_number(f) or f.call.problem.op not in wrong)
 
 
 def smallest(group: Sequence[Failure]) -> Failure:
@@ -193,8 +182,7 @@ def _reproducer(texts: Mapping[str, str], shrunk: Failure) -> str:
     comments = [f"# {word}: {' '.join(text.split())}" for word, text in told.items() if text]
     lines = [texts.get(verdict.setting, texts.get("", "")).rstrip()]
     if verdict.rule == "input_changed":
-        name = verdict.result.replace("direction of ", "d").replace("cotangent", "g")
-        lines.append(f"print({name})  # as the call has left it")
+        lines.append(f"print({labelled_argument(verdict.result, shrunk.call)})  # as the call has left it")
     return "\n".join([*lines, *comments]) + "\n"
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, structural
 from gradspec.conformance.checks.repeat import halves
 from gradspec.conformance.checks.state import describe_setting
-from gradspec.conformance.model.problem import Call
+from gradspec.conformance.model.problem import ON_NANS, Call
 from gradspec.conformance.model.target import CALLERS, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.targets.program import assignments, literal
@@ -63,6 +64,8 @@ def in_setting(target: Target, call: Call, setting: str) -> str | None:
         return join_calls(target, [call, *between, call], "# and again")
     if word == "":
         return target.reproducer(call).rstrip()
+    if word == ON_NANS:
+        return target.reproducer(replace(call, variant=ON_NANS)).rstrip()
     parts = ProgramParts.of(target, call)
     if word in MEMORY:
         name, expression, words = MEMORY[word]

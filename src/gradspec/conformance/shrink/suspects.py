@@ -19,7 +19,7 @@ from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
-from gradspec.conformance.oracle.meaning import Bools, Judgement, round_array
+from gradspec.conformance.oracle.meaning import Bools, Floats, Judgement, round_array
 from gradspec.domains.formats import BF16, format_named
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
@@ -35,6 +35,8 @@ MOST_NODES = 48
 NARROW = ("f32", "f16", "bf16")
 """Accumulators that a result may have been added up in, from the widest on."""
 ROUNDED_FACTORS = ("tf32", "bf16_inputs")
+USED = 2.0**-7
+"""What part of what a liberty permits some cell must be off by: much smaller errors have another cause."""
 DIGITS = 0.01
 """How wide an enclosure may be, in proportion, that says something about a kernel."""
 
@@ -79,7 +81,7 @@ def suspicion(target: Target, failures: Sequence[Failure]) -> str:
     if not wrong:
         return ""
     deadline = monotonic() + A_GUESS
-    for words, fits in _guesses(wrong[0]):
+    for words, fits in _guesses(wrong):
         with np.errstate(all="ignore"), suppress(Exception):  # a guess that cannot be tried is none
             if all(map(fits, wrong)):
                 return words
@@ -106,8 +108,9 @@ def _results(target: Target, failures: Sequence[Failure]) -> Iterator[Wrong]:
                 yield wrong
 
 
-def _guesses(first: Wrong) -> Iterator[tuple[str, Guess]]:
+def _guesses(wrong: Sequence[Wrong]) -> Iterator[tuple[str, Guess]]:
     """Those first that explain most."""
+    first = wrong[0]
     if first.got.size > 1:
         yield "the result is zeros", lambda w: not w.got.any()
         yield (
@@ -117,12 +120,8 @@ def _guesses(first: Wrong) -> Iterator[tuple[str, Guess]]:
     for name in first.call.named():
         yield f"the result is its input {name}", partial(_is_input, name)
     yield "the result stays the same for other numbers, as a stale one does", _is_stale
-    for name in ROUNDED_FACTORS:
-        words, fits = _arithmetic(name)
-        yield words, lambda w, fits=fits: fits(w) and _is_right_of_few_bits(w)  # type: ignore[misc]
-    for bits, narrow in _accumulators(first):
-        yield f"the result is correct up to the accumulator: {bits} bits", narrow
-    yield from (_arithmetic(name) for name in ARITHMETICS if name not in ROUNDED_FACTORS)
+    if words := _smallest_liberty(wrong):
+        yield words, lambda _: True
     for name in first.call.named():
         yield f"its input {name} is ignored", partial(_without, name)
     graph = first.meaning.results.graph
@@ -148,15 +147,40 @@ def _is_stale(w: Wrong) -> bool:
     return is_same and meaning is not None and not meaning.judge(w.got, w.judgement.arithmetic).passed
 
 
-def _accumulators(first: Wrong) -> Iterator[tuple[int, Guess]]:
-    own = first.target.arithmetic(first.call.problem)
-    for form in map(format_named, NARROW):
-        if form.precision < own.accumulate.precision:
-            yield form.precision, partial(_is_right_under, partial(replace, accumulate=form))
+Liberty: TypeAlias = tuple[str, Callable[[Arithmetic], Arithmetic], Guess]
+"""In words, as an arithmetic, and what else must be so."""
 
 
-def _is_right_under(change: Callable[[Arithmetic], Arithmetic], w: Wrong) -> bool:
-    return _tells(w.meaning.judge(w.got, change(w.target.arithmetic(w.call.problem))))
+def _liberties(first: Wrong) -> Iterator[Liberty]:
+    for name, change in ARITHMETICS.items():
+        also = _is_right_of_few_bits if name in ROUNDED_FACTORS else lambda _: True
+        yield f"the result is right only if arithmetic may be {name}", change, also
+    own = first.judgement.arithmetic
+    for form in (form for form in map(format_named, NARROW) if form.precision < own.accumulate.precision):
+        words = f"the result is correct up to the accumulator: {form.precision} bits"
+        yield words, partial(replace, accumulate=form), lambda _: True
+
+
+def _smallest_liberty(wrong: Sequence[Wrong]) -> str:
+    """The narrowest liberty that permits all results; nothing where they are far nearer than it permits."""
+    fitting = list[tuple[float, float, str]]()
+    for words, change, also in _liberties(wrong[0]):
+        with suppress(Exception):  # an arithmetic that there is no theorem for
+            judged = [w.meaning.judge(w.got, change(w.judgement.arithmetic)) for w in wrong]
+            if all(map(_tells, judged)):
+                radii = [_radii(w, judgement) for w, judgement in zip(wrong, judged, strict=True)]
+                used = max(float(np.max(error / radius)) for error, radius in radii)
+                if used >= USED and all(map(also, wrong)):
+                    fitting.append((sum(float(np.mean(radius)) for _, radius in radii), -used, words))
+    return min(fitting, default=(0.0, 0.0, ""))[2]
+
+
+def _radii(w: Wrong, judgement: Judgement) -> tuple[Floats, Floats]:
+    """In the wrong cells, how far the result is off and how far a liberty lets it be."""
+    assert isinstance(judgement.meaning, EnclosedMeaning)
+    found, wrong = judgement.meaning.enclosed(judgement.arithmetic), ~w.judgement.ok
+    error = np.abs(w.got.astype(np.float64) - np.asarray(found.centre, np.float64))
+    return error[wrong], np.broadcast_to(found.radius, wrong.shape)[wrong]
 
 
 def _tells(judgement: Judgement) -> bool:
@@ -164,10 +188,6 @@ def _tells(judgement: Judgement) -> bool:
     assert isinstance(judgement.meaning, EnclosedMeaning)
     found = judgement.meaning.enclosed(judgement.arithmetic)
     return judgement.passed and bool((~judgement.wide | (found.radius <= DIGITS * np.abs(found.centre))).any())
-
-
-def _arithmetic(name: str) -> tuple[str, Guess]:
-    return f"the result is right only if arithmetic may be {name}", partial(_is_right_under, ARITHMETICS[name])
 
 
 def _is_right_of_few_bits(w: Wrong) -> bool:

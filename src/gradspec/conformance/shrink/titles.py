@@ -29,8 +29,10 @@ MEMORY = (
     "concurrent",
 )
 REPEATED = ("not_repeatable", "threads")
-NEAR = 0.02
-"""A sum that is wrong by less than this part of it has all its terms."""
+NEAR = {"bf16": 0.02, "f16": 0.01, "f32": 0.004, "f64": 0.004}
+"""A sum that is wrong by less than this part of it, by dtype, has all its terms."""
+SOMEWHAT = 0.02
+"""A sum that is wrong by less than this part of it is said to be so in percent."""
 
 
 def severity(finding: Finding) -> str:
@@ -98,6 +100,7 @@ CALLS = {
 }
 MEMORY_DETAILS = {
     "wrote beside": "it writes outside the array it was given",
+    "torch.empty full of": "it returns cells of torch.empty that it never wrote",
     "not written": "it leaves cells of its output unwritten",
     "out= full of": "it reads its output before writing it",
     "later calls wrote": "a later call overwrites an earlier result",
@@ -119,7 +122,8 @@ def _of_the_call(finding: Finding) -> Iterator[str]:
     if finding.rule == "raised":
         yield _where(finding, f"it raises {finding.got.partition(':')[0]}")
     if finding.rule == "input_changed":
-        yield f"it changes its input {finding.result}"
+        is_input = not finding.case or finding.result in finding.call.named()
+        yield f"it changes its {'input ' * is_input}{finding.result}"
     if finding.rule == "dtype":
         yield f"the result has dtype {finding.got} in the place of {finding.expected}"
     if finding.rule == "guard":
@@ -156,6 +160,8 @@ def _of_the_numbers(finding: Finding) -> Iterator[str]:
         yield _where(finding, "a cell that won gets no gradient")
     if _is_near(finding):
         yield f"{_noun(finding)} is not as precise as {finding.dtype} allows"
+    if 0 < (off := _relative_error(finding)) <= SOMEWHAT:
+        yield f"{_noun(finding)} is off by {100 * off:.2g} %"
 
 
 def _number(text: str) -> float | None:
@@ -165,14 +171,18 @@ def _number(text: str) -> float | None:
 
 
 def _is_near(finding: Finding) -> bool:
-    if not finding.rule.endswith(("sum", "smooth", "hits", "second")):
-        return False
+    """Whether a wrong sum has all its terms."""
+    return 0 < _relative_error(finding) <= NEAR.get(finding.dtype, 0.0)
+
+
+def _relative_error(finding: Finding) -> float:
+    """How far a wrong sum is from what is permitted, in proportion; infinite where it is none."""
     numbers = [float(text) for text in re.findall(r"-?[\d.]+(?:e[-+]?\d+)?", finding.expected)]
     got = _number(finding.got)
-    if got is None or not numbers or not isfinite(got):
-        return False
-    distance = min((abs(got - number) for number in numbers), default=inf)
-    return 0 < distance <= NEAR * max(abs(got), *map(abs, numbers))
+    is_sum = finding.rule.endswith(("sum", "smooth", "hits", "second"))
+    if not is_sum or got is None or not numbers or not isfinite(got):
+        return inf
+    return min(abs(got - number) for number in numbers) / (max(abs(got), *map(abs, numbers)) or 1.0)
 
 
 def _has_padding(finding: Finding) -> bool:
@@ -188,12 +198,14 @@ def _has_padding(finding: Finding) -> bool:
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
-RESULTS = {"indices": "the index", "dy": "the tangent", "second_g": "the second derivative"}
+RESULTS = {"indices": "the index", "dy": "the tangent"}
 INPUT_NAMES = {"x": "the input", "weight": "the weight", "bias": "the bias"}
 
 
 def _noun(finding: Finding) -> str:
     result = finding.result
+    if finding.case and result == f"second_{finding.call.problem.cotangent}":
+        return "the second derivative"
     if result in RESULTS:
         return RESULTS[result]
     if result.startswith(("grad_", "second_")):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.device import HOST, Device
-from gradspec.conformance.model.problem import FLOATS, Call, Problem
+from gradspec.conformance.model.problem import FLOATS, ON_NANS, Call
 from gradspec.conformance.targets.program import assignments, imports, scope_of
 from gradspec.system.hosting import HostedFunction
 
@@ -45,13 +45,22 @@ _GRADIENTS = [
 ]
 """Of a function that may not depend on all of its inputs."""
 
+_ON_NANS = [
+    f"def {ON_NANS}(*arrays):",
+    "    torch.use_deterministic_algorithms(True, warn_only=True)  # torch.empty is full of NaNs then",
+    "    try:",
+    "        return {}(*arrays)",
+    "    finally:",
+    "        torch.use_deterministic_algorithms(False)",
+]
+
 
 @dataclass(frozen=True)
 class Caller:
     """The function of one mode of a kernel, in the arrays of a library.
 
     ``floats`` are the places of the inputs that have derivatives, ``of`` the result that is differentiated, if the
-    kernel gives several.
+    kernel gives several. With ``on_nans``, ``torch.empty`` is full of NaNs meanwhile.
     """
 
     array: str
@@ -59,16 +68,21 @@ class Caller:
     inputs: int
     floats: tuple[int, ...]
     of: int | None = None
+    on_nans: bool = False
 
     @staticmethod
-    def of_problem(array: str, mode: str, problem: Problem) -> Caller:
-        floats = tuple(i for i, dtype in enumerate(problem.interface.dtypes) if dtype in FLOATS)
-        several = problem.interface.of if len(problem.interface.values) > 1 else None
-        return Caller(array, mode, len(problem.inputs), floats, several)
+    def of_call(array: str, call: Call) -> Caller:
+        signature = call.problem.interface
+        floats = tuple(i for i, dtype in enumerate(signature.dtypes) if dtype in FLOATS)
+        several = signature.of if len(signature.values) > 1 else None
+        return Caller(array, call.mode, len(signature.names), floats, several, call.variant == ON_NANS)
 
     @property
     def lines(self) -> list[str]:
-        """The definition of a function of the mode's name, in terms of ``kernel``."""
+        """The definition of the function, in terms of ``kernel``."""
+        return [*self._plain(), *(line.format(self._plain_name) for line in _ON_NANS if self.on_nans)]
+
+    def _plain(self) -> list[str]:
         if self.mode == "value" or self.array in BARE:  # whose derivatives come with the kernel
             return []
         return self._torch() if self.array == "torch" else self._jax()
@@ -139,6 +153,10 @@ class Caller:
     @property
     def name(self) -> str:
         """What the function is called that takes the arrays."""
+        return ON_NANS if self.on_nans else self._plain_name
+
+    @property
+    def _plain_name(self) -> str:
         if self.mode == "value" or self.array not in BARE:
             return "kernel" if self.mode == "value" else self.mode
         return f"kernel_{self.mode}"
@@ -190,9 +208,9 @@ def named_results(call: Call, given: Any) -> dict[str, Any]:
 
 def program(call: Call, array: str, definitions: Sequence[str], device: Device = HOST) -> str:
     """A program that calls ``kernel``, which the definitions make, in a mode."""
-    caller = Caller.of_problem(array, call.mode, call.problem)
-    moved = [f"d{name}" for name in call.problem.differentiable] if call.directions else []
-    names = [*call.named(), *["g"] * (call.cotangent is not None), *moved]
+    caller = Caller.of_call(array, call)
+    moved = list(map(call.problem.direction, call.problem.differentiable)) if call.directions else []
+    names = [*call.named(), *[call.problem.cotangent] * (call.cotangent is not None), *moved]
     dtypes = {name: call.problem.dtype if name not in call.named() else call.problem.dtype_of(name) for name in names}
     given = ", ".join(entered(array, name, dtypes[name], device) for name in names)
     shown = f"{caller.name}({given})"

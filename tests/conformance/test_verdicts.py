@@ -1,0 +1,233 @@
+"""Verdicts on kernels as people write them: right ones are not accused, and wrong ones of what is wrong with them."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gradspec as gs
+from conformance.fake_device import FakeDevice, beyond
+from gradspec.conformance.campaign.check import check
+from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.reference import call_of
+from gradspec.conformance.model.run import Run
+from gradspec.conformance.model.verdict import Failure
+from gradspec.conformance.shrink.search import shrink
+from gradspec.conformance.targets.reference.kernel import ReferenceKernel
+
+DEVICE = "conformance.fake_device:FakeDevice"
+
+
+@pytest.fixture(autouse=True)
+def new_device(monkeypatch):
+    """As in a process that has not used it."""
+    monkeypatch.setattr(FakeDevice, "user", 0)
+
+
+def verdict(kernel: Any, spec: Any, inputs: Any, **options: Any) -> Run:
+    return check(kernel, spec=spec, inputs=inputs, **{"cases": 40, "seed": 0, **options})
+
+
+def titles(run: Run) -> list[str]:
+    return [finding.title for finding in run.by_kind("defect")]
+
+
+# --- names of inputs --------------------------------------------------------------------------------------------------
+
+
+def gate(x, g):
+    return torch.sigmoid(g) * x
+
+
+def gate_of_names(x, dx, g):
+    return x * dx + torch.tanh(g)
+
+
+def test_inputs_may_have_the_names_of_cotangents_and_directions():
+    for kernel, inputs in ((gate, "f32[3,4],f32[3,4]"), (gate_of_names, "f32[3],f32[3],f32[3]")):
+        run = verdict(kernel, kernel, inputs, cases=48)
+        assert titles(run) == []
+        assert {mode for _, mode, kind in run.tally.modes if kind == "pass"} == {"value", "jvp", "vjp", "second"}
+
+
+def test_findings_about_such_inputs_have_programs_that_show_them():
+    def wrong(x, g):
+        return torch.sigmoid(g.detach()) * x
+
+    (defect,) = verdict(wrong, gate, "f32[3,4],f32[3,4]", modes=["vjp"]).by_kind("defect")
+    assert (defect.result, defect.reproduced) == ("grad_g", True)
+    assert "g_ = np." in defect.reproducer
+
+
+# --- modes that raise -------------------------------------------------------------------------------------------------
+
+
+def doubled(x):
+    return 2 * x
+
+
+class RaisesBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        raise RuntimeError("expected a stride of 1")
+
+
+class ChangesItsCotangent(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.mul_(2)
+
+
+def raising(x):
+    return RaisesBackward.apply(x)
+
+
+def changing(x):
+    return ChangesItsCotangent.apply(x)
+
+
+def test_a_backward_pass_that_always_raises_is_a_defect():
+    (defect,) = verdict(raising, torch.nn.Identity(), "f32[3,4]", modes=["vjp"], cases=12).by_kind("defect")
+    assert (defect.title, defect.mode, defect.reproduced) == ("It raises RuntimeError", "vjp", True)
+
+
+def test_a_backward_pass_that_changes_its_cotangent_on_a_device_is_a_defect():
+    run = verdict(changing, doubled, "f32[3,4]", modes=["vjp"], cases=12, device=DEVICE, array="torch")
+    assert titles(run) == ["It changes its cotangent"]
+
+
+# --- values and derivatives -------------------------------------------------------------------------------------------
+
+
+def total(x):
+    return torch.sum(x, -1)
+
+
+class ImpreciseWithWrongGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return x.half().sum(-1).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g[..., None].expand(ctx.shape)
+
+
+def imprecise_with_wrong_gradient(x):
+    return ImpreciseWithWrongGradient.apply(x)
+
+
+def test_an_imprecise_value_hides_no_wrong_gradient():
+    run = verdict(imprecise_with_wrong_gradient, total, "f32[3,24]", modes=["value", "vjp"], cases=45)
+    assert {finding.result for finding in run.by_kind("defect")} == {"y", "grad_x"}
+
+
+# --- bits that vary ---------------------------------------------------------------------------------------------------
+
+CHANCE = np.random.default_rng(0)
+
+
+def in_any_order(x):
+    """Twice the input, up to some units in the last place that no two calls have in common."""
+    steps = CHANCE.integers(-2, 3, x.shape) * CHANCE.integers(0, 2)
+    return (2 * x * (1 + steps * 2.0**-23)).astype(x.dtype)
+
+
+in_any_order.repeatable = False
+
+
+def test_bits_that_vary_accuse_neither_memory_nor_earlier_calls():
+    run = verdict(in_any_order, doubled, "f32[3,9]", array="numpy", cases=120)
+    assert {finding.rule for finding in run.by_kind("defect")} <= {"spec.sum", "spec.exact_sum", "not_repeatable"}
+    assert run.by_kind("defect")
+
+
+def reading_beyond(x):
+    """Twice the input, of which the last cell is multiplied with what lies behind the input."""
+    y = (2 * x * (1 + CHANCE.integers(-1, 2) * 2.0**-23)).astype(x.dtype)
+    if x.flags.c_contiguous and x.size % 4:
+        y.ravel()[-1] += 0 * beyond(x, x.size + 1)[-1]
+    return y
+
+
+reading_beyond.repeatable = False
+
+
+def test_poison_that_shows_accuses_memory_though_bits_vary():
+    run = verdict(reading_beyond, doubled, "f32[3,9]", array="numpy", cases=60, modes=["value"])
+    assert "It reads memory outside its inputs" in titles(run)
+
+
+def without_the_last(x):
+    y = torch.empty_like(x)
+    y[..., :-1] = 2 * x[..., :-1]
+    return y
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_cells_that_are_never_written_are_told(device):
+    run = verdict(without_the_last, doubled, "f32[3,4]", modes=["value"], device=device, array="torch")
+    assert titles(run) == ["It returns cells of torch.empty that it never wrote"]
+    (defect,) = run.by_kind("defect")
+    assert defect.title == "It returns cells of torch.empty that it never wrote"
+    assert "on_nans" in defect.reproducer
+    assert defect.reproduced
+
+
+# --- causes -----------------------------------------------------------------------------------------------------------
+
+
+def scaled(x):
+    return x / 127
+
+
+def off_by(relative):
+    def kernel(x):
+        return (x.astype(np.float64) / 127 * (1 + relative)).astype(x.dtype)
+
+    return kernel
+
+
+def by_reciprocal(x):
+    return x * np.float32(1 / 127)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "title", "size"),
+    [
+        (by_reciprocal, "The result is right only if arithmetic may be truncate", r"by 1 unit in the last place"),
+        (off_by(10 * 2**-23), "The result is not as precise as f32 allows", r"by 1?\d units in the last place"),
+        (off_by(0.015), "The result is off by 1.5 %", r"by [\d,]+ units in the last place"),
+    ],
+    ids=["a unit", "ten units", "much"],
+)
+def test_no_larger_liberty_than_needed_is_named(kernel, title, size):
+    (defect,) = verdict(kernel, scaled, "f32[3,9]", array="numpy", cases=60).by_kind("defect")
+    assert defect.title == title
+    assert re.search(size, defect.explanation)
+
+
+def flushing_exp(x):
+    """As fast as CUDA's, and 0 far below 0."""
+    return np.where(x < -60, np.float32(0), np.exp2(x * np.float32(1.4426950408889634)))
+
+
+def test_a_defect_is_told_where_nothing_that_is_allowed_permits_it():
+    target = ReferenceKernel(flushing_exp, gs.exp, "f32[2]")
+    problem = target.reference.problem(target.reference.types[0])
+    call = call_of(problem, "value", {"x": np.float32([49, -70])})
+    (verdict,) = judge_call(target, call, frozenset({"fast_math"}))
+    assert (verdict.kind, verdict.place) == ("defect", (1,))
+    failure = Failure(call, verdict, (), "0.0")
+    assert shrink(target, failure, 20.0, frozenset({"fast_math"})).call.named()["x"][-1] < -60
