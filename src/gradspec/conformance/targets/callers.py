@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.device import HOST, Device
-from gradspec.conformance.model.problem import FLOATS, Call, Problem
+from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.targets.program import assignments, imports, scope_of
 from gradspec.system.hosting import HostedFunction
 
@@ -62,7 +62,7 @@ class Caller:
 
     @staticmethod
     def of_problem(array: str, mode: str, problem: Problem) -> Caller:
-        floats = tuple(i for i, dtype in enumerate(problem.interface.dtypes) if dtype in FLOATS)
+        floats = tuple(map(problem.inputs.index, problem.differentiable))
         several = problem.interface.of if len(problem.interface.values) > 1 else None
         return Caller(array, mode, len(problem.inputs), floats, several)
 
@@ -108,9 +108,11 @@ class Caller:
             "    g = more[0].detach().requires_grad_()",
             f"    first = gradients(kernel(*x){self._result}, points, g, create_graph=True)",
             "    total = sum((part * v).sum() for part, v in zip(first, more[1:]))",
-            "    if not total.requires_grad:",
-            "        return tuple(map(torch.zeros_like, [*points, g]))",
-            "    return gradients(total, [*points, g], None)",
+            "    known = [*points, g]",
+            "    found = torch.autograd.grad(total, known, allow_unused=True) if total.requires_grad else ()",
+            "    if all(part is None for part in found):  # a gradient depends on its cotangent, at least",
+            "        raise NotImplementedError('its backward pass is not differentiable')",
+            "    return tuple(torch.zeros_like(t) if part is None else part for part, t in zip(found, known))",
             *_GRADIENTS,
         ]
 
