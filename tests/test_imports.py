@@ -30,6 +30,7 @@ PACKAGES = (
     "conformance",
     "verify",
     "",  # gradspec/__init__.py, which hands out all of the above
+    "gallery",  # one module: references, in PyTorch
     "referee",
     "testing",
     "bench",
@@ -132,7 +133,7 @@ def is_framework(name: str, module: str) -> bool:
     allowed = NEVER | ({"llvmlite"} if is_source(module) else set())
     if module.startswith(GPU):
         allowed |= {"torch", "triton"}
-    return package_of(module) != "interop" and top_name(name) in FRAMEWORKS - allowed
+    return package_of(module) not in ("interop", "gallery") and top_name(name) in FRAMEWORKS - allowed
 
 
 def is_kernel(name: str, module: str) -> bool:

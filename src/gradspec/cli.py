@@ -216,7 +216,7 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @main.command()
 @click.argument("target")
 @click.option("--spec", help="What the kernel is judged by: module:reference or an ONNX file. [its operator]")
-@click.option("--inputs", help='The types of its arguments: "f32[8,64],f32[64]"; several lists with ; or module:draw.')
+@click.option("--inputs", help='Types of arguments: "f32[8,64],f32[64]"; several lists with ; or module:draw. [its]')
 @click.option("--params", type=click.Choice(["constants", "inputs"]), help="How a reference's parameters are treated.")
 @click.option("--array", type=click.Choice(["numpy", "torch", "jax", "cupy"]), help="The arrays that the kernel takes.")
 @click.option("--device", default="cpu", help="Where kernels run: cpu, cuda, or one GPU of several, cuda:1. [cpu]")
@@ -251,10 +251,10 @@ def check(
 
     TARGET is native, torch, torch.compile, torch:channels_last, to_torch (our own operators on tensors, and so our
     kernels for GPUs), jax, onnxruntime, onnx.reference, or module or module:object for your own kernels, judged as
-    operators by their names, or by any reference with --spec and --inputs; or bounds or auto_lirpa, which bound
-    networks over boxes of inputs. Every case is judged against exact arithmetic; what fails is shrunk to its smallest
-    case and printed as a program. A crash or a hang of the target is a finding. Ctrl-C ends early and shows what was
-    found.
+    operators by their names, or by any reference with --spec, such as gradspec.gallery:rms_norm; or bounds or
+    auto_lirpa, which bound networks over boxes of inputs. Every case is judged against exact arithmetic; what fails is
+    shrunk to its smallest case and printed as a program. A crash or a hang of the target is a finding. Ctrl-C ends
+    early and shows what was found.
 
     The exit code is 0 if no defect was found, 1 if one was, 2 if the request is invalid or the target offers nothing of
     it, and 3 if the run is incomplete: interrupted, fewer cases than --at-least, or something could not be judged.

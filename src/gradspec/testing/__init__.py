@@ -86,7 +86,7 @@ def check_kernel(
     """
     __tracebackhide__ = True  # pytest then shows the finding, and not this function
     declared = {"conventions": tuple(conventions), "arithmetic": arithmetic}
-    _given_together(spec, inputs, params)
+    _require_spec(spec, inputs, params)
     if spec is None:
         own = {**declared, "dtypes": tuple(dtypes), "array": array}
         target: Any = _target(kernel, op, jvp, vjp, strict, domain, own)
@@ -150,10 +150,10 @@ def _target(
     return target.declaring(**own, strict=is_strict, is_tried=True, **domain)
 
 
-def _given_together(spec: object, inputs: object, params: str | None) -> None:
-    from gradspec.conformance.campaign.request import require_spec_with_inputs
+def _require_spec(spec: object, inputs: object, params: str | None) -> None:
+    from gradspec.conformance.campaign.request import require_spec
 
-    require_spec_with_inputs(spec, inputs, params=params)
+    require_spec(spec, inputs=inputs, params=params)
 
 
 def _reference_kernel(spec: Any, inputs: Any, kernel: Any, *more: Any) -> ReferenceKernel:

@@ -26,7 +26,7 @@ from gradspec.conformance.campaign.request import (
     Watch,
     known,
     known_target,
-    require_spec_with_inputs,
+    require_spec,
     selection_of,
 )
 from gradspec.conformance.campaign.sanitize import require_sanitizer, sanitize_findings
@@ -125,16 +125,16 @@ def check(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
-    require_spec_with_inputs(spec, inputs, params=params)
+    require_spec(spec, inputs=inputs, params=params)
     by_spec = spec is not None or isinstance(target, ReferenceKernel)
-    by_name = isinstance(target, str) and (spec is None or (isinstance(spec, str) and isinstance(inputs, str)))
+    by_name = isinstance(target, str) and (spec is None or (isinstance(spec, str) and isinstance(inputs, str | None)))
     settings = CampaignSettings(
         known_target(target) if by_name and isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
         selection_of(ops, features, modes, dtypes, ranks, domain, sizes, REFERENCE_FEATURES if by_spec else FEATURES),
         known("mode of reduced precision", allow, REDUCED),
         algorithm,
-        ReferenceRequest(str(spec), str(inputs), params, array) if spec is not None and by_name else None,
+        ReferenceRequest(str(spec), inputs, params, array) if spec is not None and by_name else None,
         timeout=timeout,
         path=(os.getcwd(), *filter(None, sys.path)),
         token=secrets.token_hex(8),

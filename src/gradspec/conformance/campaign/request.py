@@ -114,11 +114,9 @@ def selection_of(
     return Selection(*named, *kinds, str(within), known_blocks(sizes))
 
 
-def require_spec_with_inputs(spec: object, inputs: object, **more: object) -> None:
-    """A ValueError unless a reference comes with its inputs, and what is about references with one."""
-    if spec is not None and inputs is None:
-        raise ValueError("spec was given without inputs; give the types of its arguments, such as 'f32[8,64],f32[64]'")
-    alone = [name for name, value in {"inputs": inputs, **more}.items() if value is not None and spec is None]
+def require_spec(spec: object, **more: object) -> None:
+    """A ValueError unless what is about references comes with one."""
+    alone = [name for name, value in more.items() if value is not None and spec is None]
     if alone:
         named = f"{' and '.join(alone)} {'were' if alone[1:] else 'was'}"
         raise ValueError(f"{named} given without spec; give what the kernel is judged by as well")

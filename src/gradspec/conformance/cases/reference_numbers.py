@@ -15,7 +15,8 @@ import numpy as np
 from gradspec.conformance.cases.numbers import Numbers
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Shape
-from gradspec.conformance.model.reference import Reference, array_types, classes, reference_of
+from gradspec.conformance.model.reference import Reference, array_types, classes, reference_of, room
+from gradspec.conformance.model.values import drawn_values
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
 from gradspec.runtime.compiled import compile
@@ -44,6 +45,10 @@ class _Drawn:
                 made, _ = at_kink(self.reference, self.problem, made, int(which), self.rng)
             elif kind:
                 SPECIALS[kind](self, made, [name for name in floats if made[name].size])
+            made |= {
+                name: drawn_values(text, made[name], room(self.problem, name), self.rng)
+                for name, text in self.reference.values.items()
+            }
         return {name: made[name] for name in self.types}
 
     def _numbers(self, name: str) -> Numbers:

@@ -160,7 +160,8 @@ class ReferenceRequest:
     """A reference by name, ``module:object`` or an ONNX file, and the types that a kernel is judged on."""
 
     spec: str
-    inputs: str
+    inputs: str | None = None
+    """None for those that it declares."""
     params: str | None = None
     array: str | None = None
 

@@ -63,6 +63,8 @@ class CallSignature:
     """Of its results."""
     of: int = 0
     """Which of them derivatives are those of."""
+    no_grad: tuple[str, ...] = ()
+    """Inputs that have no derivatives, though they are floats."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ class Problem:
     @cached_property
     def differentiable(self) -> tuple[str, ...]:
         """The names of the inputs that are there and have derivatives."""
-        return tuple(name for name in self.named_shapes() if self.dtype_of(name) in FLOATS)
+        fixed = self.interface.no_grad
+        return tuple(name for name in self.named_shapes() if self.dtype_of(name) in FLOATS and name not in fixed)
 
     @property
     def cotangent(self) -> str:

@@ -15,12 +15,16 @@ import numpy as np
 from gradspec.conformance.model.geometry import geometry_of
 from gradspec.conformance.model.parts import recut
 from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, CallSignature, Problem
+from gradspec.conformance.model.values import ValueRoom, fitted, holds, known_values
+from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES as TYPES
 from gradspec.graph.types import TensorType
+from gradspec.ops.convert import convert
 from gradspec.spec.errors import ShapeError
+from gradspec.transforms.copy import inline
 
 Types: TypeAlias = tuple[TensorType, ...]
 Axis: TypeAlias = tuple[int, int]
@@ -62,6 +66,21 @@ class Reference:
         self.name = _register(name, self)
         self.given = len(self.types[0])
         """How many inputs it has beside parameters."""
+        self.values: Mapping[str, str] = {}
+        self._no_grad: tuple[str, ...] = ()
+        self._out_dtype = ""
+
+    def declare(self, values: Mapping[str, str], no_grad: Sequence[str], out_dtype: str) -> None:
+        """Say which values inputs may have, which have no derivatives, and the dtype of floats among results."""
+        if out_dtype and out_dtype not in FLOATS:
+            raise ValueError(f"out_dtype is {out_dtype!r}; declare one of {', '.join(FLOATS)}")
+        names = [v.name for v in self.graph(self.types[0]).inputs]
+        if unknown := [name for name in (*values, *no_grad) if name not in names]:
+            raise ValueError(f"{self.name} has no input {unknown[0]!r} to declare; its inputs are {', '.join(names)}")
+        self.values, self._no_grad = known_values(values), tuple(no_grad)
+        if out_dtype != self._out_dtype:
+            self._out_dtype = out_dtype
+            self._graphs, self._programs = LRUCache(MOST_GRAPHS), LRUCache(MOST_GRAPHS)
 
     def graph(self, types: Types) -> Graph:
         """The graph for these types, or a ValueError that says why there is none."""
@@ -72,7 +91,7 @@ class Reference:
 
     def _try_trace(self, types: Types) -> Graph | str:
         try:
-            graph = self._trace(types)
+            graph = _converted(self._trace(types), self._out_dtype)
         except Exception as error:  # of whatever library it is written in
             return f"{self.name} does not take {', '.join(map(str, types))}: {type(error).__name__}: {error}"
         unknown = [v for v in (*graph.inputs, *graph.outputs) if v.dtype.name not in ARRAY_DTYPES]
@@ -110,6 +129,7 @@ class Reference:
             tuple(v.dtype.name for v in graph.inputs),
             ("y",) if count == 1 else tuple(f"y{i}" for i in range(count)),
             of,
+            self._no_grad,
         )
         dtype = next((name for name in signature.dtypes if name in FLOATS), self.dtype)
         return Problem(self.name, 0, tuple(v.shape for v in graph.inputs), {}, dtype, signature)
@@ -125,7 +145,7 @@ class Reference:
     def modes(self, types: Types) -> tuple[str, ...]:
         """Those that there are: integers have no derivatives."""
         graph = self.graph(types)
-        differentiable = any(v.type.is_float for v in graph.inputs) and any(v.type.is_float for v in graph.outputs)
+        differentiable = self.problem(types).differentiable and any(v.type.is_float for v in graph.outputs)
         return MODES if differentiable else MODES[:1]
 
     def program(self, problem: Problem, mode: str) -> Graph:
@@ -138,10 +158,13 @@ class Reference:
         if mode == "value":
             return graph
         graph = _with_outputs(graph, (graph.outputs[problem.interface.of],))
+        wrt = [problem.inputs.index(name) for name in problem.differentiable]
         if mode == "jvp":
-            return _derivatives(graph.jvp(), 1)
-        gradients = _derivatives(graph.vjp(), 1)
-        return gradients if mode == "vjp" else _derivatives(gradients.vjp(), len(gradients.outputs))
+            return _derivatives(graph.jvp(wrt), 1)
+        gradients = _derivatives(graph.vjp(wrt), 1)
+        if mode == "vjp":
+            return gradients
+        return _derivatives(gradients.vjp([*wrt, len(graph.inputs)]), len(gradients.outputs))
 
 
 def _with_outputs(graph: Graph, outputs: Sequence[Var]) -> Graph:
@@ -151,6 +174,15 @@ def _with_outputs(graph: Graph, outputs: Sequence[Var]) -> Graph:
 def _derivatives(graph: Graph, values: int) -> Graph:
     """Without the values that stand before derivatives."""
     return _with_outputs(graph, graph.outputs[values:])
+
+
+def _converted(graph: Graph, dtype: str) -> Graph:
+    """The same graph with results of another floating-point dtype."""
+    if not dtype:
+        return graph
+    builder = Builder()
+    found = inline(graph, [builder.input(v.type, v.name) for v in graph.inputs])
+    return builder.build([convert(v, TYPES[dtype]) if v.type.is_float else v for v in found], allow_unused=True)
 
 
 def _register(name: str, reference: Reference) -> str:
@@ -303,6 +335,7 @@ class Resized:
         cut = {name: recut(arrays[name], t.shape, self.last) for name, t in types.items()}
         for name in (name for name in problem.inputs if types[name].is_integer):
             cut[name] = np.minimum(cut[name], classes(problem, name) - 1)
+        cut |= {name: fitted(text, cut[name], room(problem, name)) for name, text in reference.values.items()}
         return replace(old, problem=problem, output=reference.output(problem).shape).with_arrays(cut).in_layout()
 
 
@@ -331,6 +364,21 @@ def classes(problem: Problem, name: str) -> int:
         return next((size for size in sizes if _takes_integers(reference.graph(types), place, size)), 1)
 
     return reference.found.get_or_make((classes, types, place), find)  # type: ignore[no-any-return]
+
+
+def room(problem: Problem, name: str) -> ValueRoom:
+    """What the rest of a problem leaves for the values of an input."""
+    below = classes(problem, name) if problem.dtype_of(name) not in FLOATS else 0
+    others = (shape for other, shape in problem.named_shapes().items() if other != name)
+    return ValueRoom(below, next((shape[0] for shape in others if shape), 0))
+
+
+def admits(call: Call) -> bool:
+    """Whether the inputs of a call have the values that are declared for them."""
+    if not call.problem.is_reference:
+        return True
+    arrays, values = call.named(), reference_of(call.problem).values
+    return all(holds(text, arrays[name], room(call.problem, name)) for name, text in values.items())
 
 
 def _takes_integers(graph: Graph, place: int, size: int) -> bool:

@@ -20,6 +20,7 @@ from gradspec.conformance.checks.neighbours import neighbours, others, structura
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
 from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.reference import admits
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Verdict
 from gradspec.conformance.shrink.steps import cost, simpler_numbers, size, steps
@@ -112,7 +113,7 @@ class Search:
 
     def attempt(self, call: Call) -> bool:
         """Take a call if it is simpler and fails in the same way."""
-        if self.is_over or size(call) >= size(self.call):
+        if self.is_over or size(call) >= size(self.call) or not admits(call):
             return False
         if self._declines(call) is not None:
             return False

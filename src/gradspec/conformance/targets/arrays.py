@@ -20,6 +20,8 @@ class ArrayTarget(Target):
 
     array: str
     """The library of its arrays."""
+    mutates: tuple[str, ...] = ()
+    """Arrays that a call may write into."""
 
     @property
     def library(self) -> str:  # type: ignore[override]
@@ -87,7 +89,7 @@ class ArrayTarget(Target):
             memory.synchronise()
             if watch is not None and not watch.is_whole():
                 raise OverrunError("")
-            cargo.require_whole()
+            cargo.require_whole(self.mutates)
         fetched = iter(memory.get([results for results in given if not isinstance(results, NotOfferedError)]))
         computed = iter([part if isinstance(part, NotOfferedError) else next(fetched) for part in given])
         return [call if isinstance(call, NotOfferedError) else next(computed) for call in staged]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.conformance.model.device import HOST, Device
-from gradspec.conformance.model.problem import FLOATS, ON_NANS, Call
+from gradspec.conformance.model.problem import ON_NANS, Call
 from gradspec.conformance.targets.program import assignments, imports, scope_of
 from gradspec.system.hosting import HostedFunction
 
@@ -72,10 +72,10 @@ class Caller:
 
     @staticmethod
     def of_call(array: str, call: Call) -> Caller:
-        signature = call.problem.interface
-        floats = tuple(i for i, dtype in enumerate(signature.dtypes) if dtype in FLOATS)
-        several = signature.of if len(signature.values) > 1 else None
-        return Caller(array, call.mode, len(signature.names), floats, several, call.variant == ON_NANS)
+        problem = call.problem
+        floats = tuple(map(problem.inputs.index, problem.differentiable))
+        several = problem.interface.of if len(problem.interface.values) > 1 else None
+        return Caller(array, call.mode, len(problem.inputs), floats, several, call.variant == ON_NANS)
 
     @property
     def lines(self) -> list[str]:
@@ -122,9 +122,11 @@ class Caller:
             "    g = more[0].detach().requires_grad_()",
             f"    first = gradients(kernel(*x){self._result}, points, g, create_graph=True)",
             "    total = sum((part * v).sum() for part, v in zip(first, more[1:]))",
-            "    if not total.requires_grad:",
-            "        return tuple(map(torch.zeros_like, [*points, g]))",
-            "    return gradients(total, [*points, g], None)",
+            "    known = [*points, g]",
+            "    found = torch.autograd.grad(total, known, allow_unused=True) if total.requires_grad else ()",
+            "    if all(part is None for part in found):  # a gradient depends on its cotangent, at least",
+            "        raise NotImplementedError('its backward pass is not differentiable')",
+            "    return tuple(torch.zeros_like(t) if part is None else part for part, t in zip(found, known))",
             *_GRADIENTS,
         ]
 

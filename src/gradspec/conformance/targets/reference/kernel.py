@@ -14,10 +14,10 @@ from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import FLOATS, ON_NANS, Call, Problem, Results
 from gradspec.conformance.model.reference import Reference, on_zeros
-from gradspec.conformance.model.target import NotOfferedError
+from gradspec.conformance.model.target import Answer, NotOfferedError
 from gradspec.conformance.targets.callers import ARRAYS, BARE, Caller, modules_of, named_results, program
 from gradspec.conformance.targets.objects import OwnTarget, checked_name, home_of, known_library, object_named
-from gradspec.conformance.targets.reference.loading import Inputs, named, reference_from
+from gradspec.conformance.targets.reference.loading import Inputs, declared_by, named, reference_from
 from gradspec.graph.types import DTYPES
 from gradspec.system.host import facts_of, library_of
 from gradspec.system.hosting import KernelHost, stand_in
@@ -27,9 +27,14 @@ ATTACHED = {"jvp": "jvp", "vjp": "vjp", "second": "vjp_vjp"}
 """Where a kernel of NumPy arrays has its derivatives."""
 DECLARATIONS = (
     *("arithmetic", "conventions", "strict", "layouts", "blocks", "numbers"),
-    *("repeatable", "threadsafe", "fresh_results", "set_threads"),
+    *("repeatable", "threadsafe", "fresh_results", "set_threads", "mutates", "mutates_cotangent"),
+    *("values", "no_grad", "out_dtype"),
 )
-"""What a kernel may say of itself."""
+"""What a kernel may say of itself, and, of the last, its reference."""
+
+
+OF_REFERENCES: tuple[tuple[str, Any], ...] = (("values", {}), ("no_grad", ()), ("out_dtype", ""))
+"""What is said of a reference, by the kernel or by itself."""
 
 
 class ReferenceKernel(OwnTarget):
@@ -47,7 +52,7 @@ class ReferenceKernel(OwnTarget):
         self,
         kernel: Any,
         spec: Any,
-        inputs: Inputs,
+        inputs: Inputs | None,
         *,
         name: str = "",
         params: str | Sequence[str] | None = None,
@@ -115,7 +120,10 @@ class ReferenceKernel(OwnTarget):
         if self.host is not None:
             self.host.library = self.array
         self.repeatable = bool(self.declared("repeatable", self.array in BARE))  # other libraries promise no bits
-        self.threadsafe = bool(self.declared("threadsafe", not is_module))
+        self.mutates = (*self.declared("mutates", ()), *["g"] * bool(self.declared("mutates_cotangent", False)))
+        self.threadsafe = bool(self.declared("threadsafe", not is_module and not self.mutates))
+        said = {name: self.declared(name, declared_by(self._spec, name, default)) for name, default in OF_REFERENCES}
+        self.reference.declare(**said)
         self.compiles = self.array == "jax"
         return self
 
@@ -172,6 +180,18 @@ class ReferenceKernel(OwnTarget):
         return None
 
     # --- running
+
+    def _made(self, calls: Sequence[Call]) -> list[Answer]:
+        """What calls may write into is put back behind them; results that lie there are copied before."""
+        given = [array for call in calls for name, array in call.arrays().items() if name in self.mutates]
+        before = [array.copy() for array in given]
+        answers = super()._made(calls)
+        for results in answers if given else ():
+            if not isinstance(results, Exception):
+                results |= {name: np.array(array) for name, array in results.items()}
+        for array, numbers in zip(given, before, strict=True):
+            array[...] = numbers
+        return answers
 
     def _function(self, call: Call) -> Callable[..., Any]:
         caller, kernel = Caller.of_call(self.array, call), self._called(call.problem)
@@ -277,7 +297,7 @@ def _parameters(kernel: Any) -> Iterable[str]:
 def loaded_kernel(
     name: str,
     spec: str,
-    inputs: str,
+    inputs: str | None,
     params: str | None = None,
     array: str | None = None,
     is_hosted: bool = False,
@@ -288,7 +308,7 @@ def loaded_kernel(
     """
     host = KernelHost(checked_name(name)) if is_hosted else None
     meant = spec if spec.endswith(".onnx") else object_named(spec)
-    own = object_named(inputs) if ":" in inputs and "[" not in inputs else inputs
+    own = object_named(inputs) if inputs and ":" in inputs and "[" not in inputs else inputs
     members = {*DECLARATIONS, *ATTACHED.values(), "array", "__version__"}
     kernel = object_named(name) if host is None else stand_in(host, members.__contains__)
     return ReferenceKernel(kernel, meant, own, name=name, params=params, array=array, host=host)

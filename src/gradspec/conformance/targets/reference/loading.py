@@ -21,7 +21,9 @@ Inputs: TypeAlias = str | Sequence[Any] | Callable[[np.random.Generator], Sequen
 """Types, one list of them or several; or a function that draws arrays."""
 
 
-def reference_from(spec: Any, inputs: Inputs, params: str | Sequence[str] = "constants", name: str = "") -> Reference:
+def reference_from(
+    spec: Any, inputs: Inputs | None, params: str | Sequence[str] = "constants", name: str = ""
+) -> Reference:
     """The reference that a specification is.
 
     >>> import gradspec as gs
@@ -29,18 +31,26 @@ def reference_from(spec: Any, inputs: Inputs, params: str | Sequence[str] = "con
     >>> reference.problem(reference.types[0]).shapes
     ((8, 64),)
     """
-    types, draw = read_inputs(inputs)
+    own = declared_by(spec, "inputs", None) if inputs is None else inputs
+    if own is None:
+        raise ValueError("spec was given without inputs; give the types of its arguments, such as 'f32[8,64],f32[64]'")
+    types, draw = read_inputs(own)
     found = Reference(name or named(spec), tracer(spec, params), types, draw, trial_of(spec))
     for one in found.types:
         found.graph(one)  # or why there is none
     return found
 
 
+def declared_by(spec: Any, name: str, default: Any) -> Any:
+    """What a reference, or the function that a partial is made of, declares by an attribute."""
+    return getattr(spec, name, getattr(getattr(spec, "func", None), name, default))
+
+
 def named(spec: Any) -> str:
     """What a specification is called: a word, for rows of tables."""
     if isinstance(spec, str | PathLike):
         return Path(spec).stem
-    own = getattr(spec, "__name__", type(spec).__name__)
+    own = declared_by(spec, "__name__", type(spec).__name__)
     return "reference" if own in ("<lambda>", "Graph", "Sequential") else str(own)
 
 
