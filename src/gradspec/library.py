@@ -29,6 +29,7 @@ from gradspec.graph.types import (
 )
 from gradspec.interop import from_jax, from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.interop.weights import bind, load_weights, save_weights
+from gradspec.ops.bits import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, left_shift, right_shift
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.convert import convert
 from gradspec.ops.einsum import einsum
@@ -119,6 +120,10 @@ __all__ = [
     "batch_norm",
     "bf16",
     "bind",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
     "boolean",
     "bounds",
     "broadcast_to",
@@ -165,6 +170,7 @@ __all__ = [
     "jacobian",
     "jvp",
     "leaky_relu",
+    "left_shift",
     "less",
     "linear",
     "load",
@@ -188,6 +194,7 @@ __all__ = [
     "relu",
     "reshape",
     "resize",
+    "right_shift",
     "round",
     "save_weights",
     "scale",
