@@ -32,6 +32,7 @@ from gradspec.graph.types import (
 from gradspec.interop import arrays as _arrays
 from gradspec.interop import from_jax, from_onnx, from_torch, to_jax, to_onnx, to_torch
 from gradspec.interop.weights import bind, load_weights, save_weights
+from gradspec.ops.bits import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, left_shift, right_shift
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.convert import convert
 from gradspec.ops.einsum import einsum

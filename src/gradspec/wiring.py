@@ -10,6 +10,7 @@ from __future__ import annotations
 from gradspec.backends import cpu, numpy
 from gradspec.graph.graph import SERVICES, Services
 from gradspec.graph.ir import OVERLOADS, Overloads
+from gradspec.ops.bits import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, left_shift, right_shift
 from gradspec.ops.box import OPERATORS, BoundOperators
 from gradspec.ops.curves import curve_box, curve_lines
 from gradspec.ops.gather import indexed
@@ -25,7 +26,24 @@ from gradspec.transforms.jvp import jvp
 from gradspec.transforms.simplify import simplify
 from gradspec.transforms.vjp import vjp
 
-OVERLOADS.provide(Overloads(add=add, sub=sub, mul=mul, div=div, matmul=matmul, neg=neg, abs=abs, getitem=indexed))
+OVERLOADS.provide(
+    Overloads(
+        add=add,
+        sub=sub,
+        mul=mul,
+        div=div,
+        matmul=matmul,
+        neg=neg,
+        abs=abs,
+        getitem=indexed,
+        invert=bitwise_not,
+        and_=bitwise_and,
+        or_=bitwise_or,
+        xor=bitwise_xor,
+        lshift=left_shift,
+        rshift=right_shift,
+    )
+)
 
 OPERATORS.provide(
     BoundOperators(maximum, minimum, greater, equal, where, gate, global_max_pool, curve_box, curve_lines)

@@ -305,6 +305,14 @@ ROWS: dict[str, Row] = {
     "gradient of indexing": Row(
         jax.grad(lambda x, i: (x[i] ** 2).sum() + jnp.take(x, i + 2, axis=1, fill_value=0).sum()), (X, PLACES)
     ),
+    "bits": Row(
+        lambda n: (
+            *(~n, n & 6, n | 9, n ^ n[::-1], n << 3, n >> 1, n << n[::-1], n >> n[::-1]),
+            *(lax.shift_right_logical(n, 1), lax.shift_right_logical(n.astype(np.int8), np.int8(2))),
+            lax.shift_right_logical(n.astype(np.uint8), np.uint8(9)),
+        ),
+        (np.array([5, -7, 200, 0, -1, 3]),),
+    ),
     "constants": pointwise(
         lambda x: x * jnp.arange(4) + jnp.linspace(0, 1, 4) * jnp.eye(3, 4) + jnp.full((3, 1), np.pi) ** 2
     ),

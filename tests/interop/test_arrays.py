@@ -185,6 +185,11 @@ ARGUMENTS = dict.fromkeys(PAIRS, (X, X)) | {
     "adaptive_max_pool": (X, (1, 1)),
     "avg_pool": (X, (2, 2)),
     "batch_norm": (X, *np.ones((4, 2), np.float32)),
+    **dict.fromkeys(
+        ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+        (X.astype(np.int32), PLACES.astype(np.int32) % 9),
+    ),
+    "bitwise_not": (X.astype(np.int32),),
     "broadcast_to": (X, (3, 2, 2, 4, 4)),
     "clamp": (X, 0.0),
     "concat": ([X, X],),

@@ -192,7 +192,7 @@ REFUSED = {
     "a key": (lambda k: jax.random.normal(k), (jax.random.key(0),), "and not the key"),
     "float0": (jax.grad(lambda n: 2.0 * n, allow_int=True), (gs.i32[()],), "differentiate by floats"),
     "complex numbers": (lambda x: abs(x * 1j), (gs.f32[2],), "arrays of complex64 are not supported"),
-    "bits": (lambda n: n & 3, (gs.i32[2],), "and, once: it is known for booleans"),
+    "bits of truths": (lambda n: jnp.bitwise_or.reduce(n), (gs.i32[2],), "reduce_or, once: it is known for booleans"),
     "a loop that depends on inputs": (
         lambda x: jax.lax.while_loop(lambda c: c < 9, lambda c: c * c, x),
         (gs.f32[()],),

@@ -291,6 +291,21 @@ UNUSUAL: dict[str, tuple[Tensor, list[Callable[[Tensor], Any]]]] = {
             torch.sign,
         ],
     ),
+    "bits": (
+        LONGS,
+        [
+            lambda x: (~x, x & 3, 5 | x, x ^ x.flip(0), x.short() & x.int()),
+            lambda x: (x << 2, x >> 1, x << x.flip(1), x >> x, x.to(torch.int8) << 7, 3 << (x & 7)),
+        ],
+    ),
+    "four bits in a byte": (
+        BYTES,
+        [
+            lambda x: (x[:, ::2] & 15) | x[:, 1::2] << 4,
+            lambda x: torch.stack([x & 15, x >> 4], -1).flatten(-2).to(torch.int8) - 8,
+            lambda x: torch.stack([x.view(torch.int8) << 4 >> 4, x.view(torch.int8) >> 4], -1).flatten(-2),
+        ],
+    ),
     "written to by what is composed in C++": (HALVES.float(), [lambda x: torch.vander(x[0] / 100, 4)]),
     "distances": (HALVES.float(), [lambda x: torch.cdist(x, x + 1), lambda x: torch.cdist(x[None], x[:1], p=1.0)]),
     "quotients": (
@@ -729,8 +744,6 @@ def adds_to_its_input(x: Tensor) -> Tensor:
 
 
 INEXPRESSIBLE: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, str]] = {
-    "bits": (lambda x: ~x, LONGS, "not for the bits of integers"),
-    "bits and a number": (lambda x: x & 3, LONGS, "not for the bits of integers"),
     "a norm": (lambda x: torch.linalg.vector_norm(x, -2), EDGES, "a norm of order -2"),
     "an index outside": (lambda x: x[PLACES + 9, PLACES], LONGS, "from 8 to 10 lies outside an axis of size 2"),
     "powers of integers": (lambda x: x.pow(x), LONGS, "one constant exponent"),

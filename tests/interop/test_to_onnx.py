@@ -337,6 +337,8 @@ INTEGERS = {
     "arithmetic": lambda x: (x + x * x - x[..., ::-1], -x, gs.abs(x)),
     "sums": lambda x: gs.sum(x, (0, 2)),
     "comparison": lambda x: (gs.maximum(x, x[::-1]), gs.minimum(x, x[::-1]), gs.relu(x), gs.clamp(x, 3, 90)),
+    "bits": lambda x: (x & x[::-1], x | x[::-1], x ^ x[::-1], ~x),
+    "shifts": lambda x: (x << (x & 15), x >> (x & 15), x << x[::-1], x >> x[::-1]),
     "division": lambda x: gs.trunc_divide(x[::-1], x),
     "layout": lambda x: gs.pad(gs.concat([x[::-2], gs.reshape(x, (3, 4, 4))], 0), ((0, 0), (1, 0), (0, 2)), 7),
     "fold": lambda x: gs.fold2d(gs.unfold2d(x, 2), (4, 4), 2),

@@ -73,12 +73,29 @@ class Overloads:
     matmul: Callable[[Operand, Operand], Var]
     neg: Callable[[Var], Var]
     abs: Callable[[Var], Var]
+    invert: Callable[[Var], Var]
+    and_: Callable[[Operand, Operand], Var]
+    or_: Callable[[Operand, Operand], Var]
+    xor: Callable[[Operand, Operand], Var]
+    lshift: Callable[[Operand, Operand], Var]
+    rshift: Callable[[Operand, Operand], Var]
     getitem: Callable[[Var, object], Var]
 
 
 OVERLOADS = Provided[Overloads]()
 
-UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "matmul": "matmul"}
+UFUNCS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "matmul": "matmul",
+    "bitwise_and": "and_",
+    "bitwise_or": "or_",
+    "bitwise_xor": "xor",
+    "left_shift": "lshift",
+    "right_shift": "rshift",
+}
 """What NumPy calls for ``array + variable`` and so on, and the overload that it is."""
 COMPARISONS = frozenset(["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"])
 
@@ -96,7 +113,7 @@ def whole_power(x: Power, n: int) -> Power:
 
 
 class Var:
-    """A variable of one graph. Python's ``+ - * / @ **``, unary ``-`` and ``abs`` apply operators to it."""
+    """A variable of one graph. Python's ``+ - * / @ ** & | ^ << >> ~``, unary ``-`` and ``abs`` are its operators."""
 
     __slots__ = ("name", "owner", "type")
 
@@ -160,6 +177,32 @@ class Var:
         raise TypeError(
             f"{base!r} ** {self.name} has no operator; gs.exp(x * log(base)) is the same of a positive base"
         )
+
+    def __and__(self, other: Operand) -> Var:
+        return OVERLOADS().and_(self, other)
+
+    def __or__(self, other: Operand) -> Var:
+        return OVERLOADS().or_(self, other)
+
+    def __xor__(self, other: Operand) -> Var:
+        return OVERLOADS().xor(self, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __lshift__(self, count: Operand) -> Var:
+        return OVERLOADS().lshift(self, count)
+
+    def __rlshift__(self, other: Operand) -> Var:
+        return OVERLOADS().lshift(other, self)
+
+    def __rshift__(self, count: Operand) -> Var:
+        return OVERLOADS().rshift(self, count)
+
+    def __rrshift__(self, other: Operand) -> Var:
+        return OVERLOADS().rshift(other, self)
+
+    def __invert__(self) -> Var:
+        return OVERLOADS().invert(self)
 
     def __neg__(self) -> Var:
         return OVERLOADS().neg(self)

@@ -26,6 +26,7 @@ CORE = (
     *("reshape", "broadcast_to", "transpose", "concat", "slice", "pad"),
     *("gather_rows", "scatter_add_rows", "scatter_rows", "top_places"),
     *("neg", "add", "mul", "div", "trunc_divide", "scale", "sum", "cumsum", "matmul"),
+    *("bitwise_and", "left_shift", "right_shift"),
     *("greater", "equal", "where", "maximum"),
     *("exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "normal_density", "abs_power"),
     *("round", "convert", "quantize", "detach", "resize", "resize_transpose"),

@@ -47,7 +47,8 @@ def _pointwise_op(
     return Op(name, attributes, types=types, spec=meaning, batch=leading_batch, **rules)
 
 
-def _binary(op: Op, a: Operand, b: Operand) -> Var:
+def broadcast_apply(op: Op, a: Operand, b: Operand) -> Var:
+    """An operator of two operands without attributes, which are broadcast first."""
     a, b = operands(a, b)
     if a.shape == b.shape:
         return apply(op, NONE, a, b)
@@ -104,7 +105,7 @@ def add(a: Operand, b: Operand) -> Var:
     >>> add(np.float32([1, 2]), 10.0).tolist()
     [11.0, 12.0]
     """
-    return _binary(ADD, a, b)
+    return broadcast_apply(ADD, a, b)
 
 
 SUB = _pointwise_op(
@@ -132,7 +133,7 @@ def sub(a: Operand, b: Operand) -> Var:
     >>> sub(np.float32([1, 2]), 1.0).tolist()
     [0.0, 1.0]
     """
-    return _binary(SUB, a, b)
+    return broadcast_apply(SUB, a, b)
 
 
 def _products(node: BoundedNode, a: Box, b: Box) -> Box:
@@ -175,7 +176,7 @@ def mul(a: Operand, b: Operand) -> Var:
     >>> mul(np.float32([1, 2]), 3.0).tolist()
     [3.0, 6.0]
     """
-    return _binary(MUL, a, b)
+    return broadcast_apply(MUL, a, b)
 
 
 def _div_jvp(attrs: Attributes, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
@@ -223,7 +224,7 @@ def div(a: Operand, b: Operand) -> Var:
     >>> div(np.float32([1, 2]), 2.0).tolist()
     [0.5, 1.0]
     """
-    return _binary(DIV, a, b)
+    return broadcast_apply(DIV, a, b)
 
 
 def _trunc_divide_types(attrs: NoAttributes, *operands_: TensorType) -> tuple[TensorType, ...]:
@@ -262,7 +263,7 @@ def trunc_divide(a: Operand, b: Operand) -> Var:
     >>> trunc_divide(np.int32([7, -7, 7]), np.int32([2, 2, 0])).tolist()
     [3, -3, 0]
     """
-    return _binary(TRUNC_DIVIDE, a, b)
+    return broadcast_apply(TRUNC_DIVIDE, a, b)
 
 
 @dataclass(frozen=True)
@@ -704,7 +705,7 @@ def maximum(a: Operand, b: Operand) -> Var:
     >>> maximum(np.float32([1, 5]), 3.0).tolist()
     [3.0, 5.0]
     """
-    return _binary(MAXIMUM, a, b)
+    return broadcast_apply(MAXIMUM, a, b)
 
 
 def _decompose_minimum(attrs: NoAttributes, a: Var, b: Var) -> tuple[Var]:
@@ -735,7 +736,7 @@ def minimum(a: Operand, b: Operand) -> Var:
     >>> minimum(np.float32([1, 5]), 3.0).tolist()
     [1.0, 3.0]
     """
-    return _binary(MINIMUM, a, b)
+    return broadcast_apply(MINIMUM, a, b)
 
 
 # --- rounding to integers ---------------------------------------------------------------------------------------------

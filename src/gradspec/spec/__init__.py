@@ -10,6 +10,7 @@ axes, which also take an int where the N-d form wants one size per axis.
 
 from typing import Any
 
+from gradspec.spec.bits import bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift
 from gradspec.spec.conv import (
     conv,
     conv_jvp,
@@ -149,6 +150,9 @@ __all__ = [
     "avg_pool_jvp",
     "avg_pool_vjp",
     "batch_norm",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
     "broadcast_to",
     "clamp",
     "concat",
@@ -183,6 +187,7 @@ __all__ = [
     "global_max_pool_vjp",
     "greater",
     "leaky_relu",
+    "left_shift",
     "linear",
     "log",
     "log_softmax",
@@ -211,6 +216,7 @@ __all__ = [
     "relu",
     "reshape",
     "resize",
+    "right_shift",
     "round",
     "scale",
     "scatter_add_rows",

@@ -33,6 +33,12 @@ ROWS = [
         ((2,), Integers((2, 3), -9, 9), Integers((3,), -3, 3)),
         "tied",
     ),
+    GraphCase(
+        "bits of integers",
+        lambda x, i, j: (x * x, i & j, i | j, i ^ j, ~i, i << j, i >> j),
+        ((2,), Integers((2, 3), -9, 9), Integers((3,), -1, 5)),
+        "tied",
+    ),
     GraphCase("relu", gs.relu, ((2, 3),)),
     GraphCase("leaky_relu", gs.leaky_relu, ((2, 3),)),
     GraphCase("leaky_relu steep", lambda x: gs.leaky_relu(x, -1.5), ((5,),)),

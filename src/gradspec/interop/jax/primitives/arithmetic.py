@@ -12,7 +12,7 @@ from jax import numpy as jnp
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Op, Var
-from gradspec.graph.types import bf16, f16, f32, f64, u8
+from gradspec.graph.types import bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from gradspec.interop import compose, indexing
 from gradspec.interop.jax.primitives.layout import (
     Rule,
@@ -24,8 +24,8 @@ from gradspec.interop.jax.primitives.layout import (
     to_dtype,
     uniform,
 )
+from gradspec.ops import bits, topk
 from gradspec.ops import pointwise as ops
-from gradspec.ops import topk
 from gradspec.ops.conv import WRITE, Convolution, conv
 from gradspec.ops.einsum import einsum
 from gradspec.ops.gather import gather
@@ -139,8 +139,13 @@ def _reduce_precision(x: Var, *, exponent_bits: int, mantissa_bits: int) -> Var:
 # --- comparisons and selections ---------------------------------------------------------------------------------------
 
 
-def _of_truths(function: Rule) -> Rule:
-    return lambda *values: function(*map(require_truths, values))
+UNSIGNED = {i8: u8, i16: u16, i32: u32, i64: u64}
+
+
+def _logical_shift(a: Var, count: Var) -> Var:
+    """Zeros come in from the left, as they do in an unsigned number of the same bits."""
+    unsigned = [to_dtype(v, UNSIGNED.get(v.dtype, v.dtype)) for v in (a, count)]
+    return to_dtype(bits.right_shift(*unsigned), a.dtype)
 
 
 def _compared(function: Rule) -> Rule:
@@ -497,10 +502,13 @@ RULES: dict[str, Rule] = {
     "eq_to": _in_total_order(equal),
     "lt_to": _in_total_order(less),
     "le_to": _in_total_order(compose.less_equal),
-    "not": _of_truths(compose.logical_not),
-    "and": _of_truths(ops.minimum),
-    "or": _of_truths(ops.maximum),
-    "xor": _of_truths(compose.unequal),
+    "not": bits.bitwise_not,
+    "and": bits.bitwise_and,
+    "or": bits.bitwise_or,
+    "xor": bits.bitwise_xor,
+    "shift_left": bits.left_shift,
+    "shift_right_arithmetic": bits.right_shift,
+    "shift_right_logical": _logical_shift,
     "select_n": _select,
     "platform_index": _platform_index,
     "reduce_sum": lambda x, *, axes: sum(x, axes) if axes else x,

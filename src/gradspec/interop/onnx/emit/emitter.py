@@ -25,7 +25,7 @@ Array = NDArray[Any]
 DType = np.dtype[Any]
 Shape = tuple[int, ...]
 
-BOOL, INT32, INT64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
+BOOL, INT32, INT64, UINT64 = (np.dtype(t) for t in (bool, np.int32, np.int64, np.uint64))
 NARROW = (np.dtype(np.int8), np.dtype(np.uint8))
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 

@@ -16,6 +16,7 @@ from gradspec.interop.onnx.emit.emitter import (
     INT32,
     INT64,
     NONE,
+    UINT64,
     DType,
     Emitter,
     OnnxValue,
@@ -62,10 +63,29 @@ emits_each(
         "greater": lambda e, attrs, a, b: _compare(e, "Greater", a, b),
         "equal": lambda e, attrs, a, b: _compare(e, "Equal", a, b),
         "neg": lambda e, attrs, x: e.cells("Sub", 0, x) if x.dtype.kind == "u" else e.cells("Neg", x),
+        "bitwise_and": lambda e, attrs, a, b: e.cells("BitwiseAnd", a, b),
+        "bitwise_or": lambda e, attrs, a, b: e.cells("BitwiseOr", a, b),
+        "bitwise_xor": lambda e, attrs, a, b: e.cells("BitwiseXor", a, b),
+        "left_shift": lambda e, attrs, a, count: _shift(e, "LEFT", a, count),
+        "right_shift": lambda e, attrs, a, count: _shift(e, "RIGHT", a, count),
         "scale": lambda e, attrs, x: e.cells("Mul", x, attrs.factor),
         "relu": lambda e, attrs, x: x if x.dtype.kind == "u" else e.cells("Relu", x),
     }
 )
+
+
+def _shift(e: Emitter, direction: str, a: OnnxValue, count: OnnxValue) -> OnnxValue:
+    """In 64 bits without a sign, the ones that ONNX shifts; a negative number is shifted right as its complement.
+
+    A count of 64 or more, which a negative one is too, has no meaning there.
+    """
+    is_negative = e.cells("Less", a, 0) if direction == "RIGHT" and a.dtype.kind == "i" else None
+    plain = a if is_negative is None else e.cells("Where", is_negative, e.cells("BitwiseNot", a), a)
+    wide, by = e.cast(plain, UINT64), e.cast(count, UINT64)
+    is_known = e.cells("Less", by, 64)
+    shifted = e.cells("BitShift", wide, e.cells("Where", is_known, by, e.constant(0, UINT64)), direction=direction)
+    y = e.cast(e.cells("Where", is_known, shifted, e.constant(0, UINT64)), a.dtype)
+    return y if is_negative is None else e.cells("Where", is_negative, e.cells("BitwiseNot", y), y)
 
 
 @emits("trunc_divide")

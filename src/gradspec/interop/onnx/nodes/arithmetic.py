@@ -16,6 +16,7 @@ from gradspec.graph.types import bf16, boolean, f16, f32, u8
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode, apply_to_operands, normal_axes
 from gradspec.interop.onnx.nodes.windows import spatial
+from gradspec.ops import bits
 from gradspec.ops import pointwise as ops
 from gradspec.ops.convert import convert
 from gradspec.ops.einsum import einsum
@@ -135,10 +136,17 @@ def _dropout(node: OnnxNode) -> Any:
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
+SHIFTS = {"LEFT": bits.left_shift, "RIGHT": bits.right_shift}
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], *tuple[str, ...]]] = {
     "Abs": (ops.abs,),
     "Add": (ops.add,),
     "And": (ops.minimum,),
+    "BitShift": (lambda x, n, direction: SHIFTS[direction](x, n), "direction"),
+    "BitwiseAnd": (bits.bitwise_and,),
+    "BitwiseNot": (bits.bitwise_not,),
+    "BitwiseOr": (bits.bitwise_or,),
+    "BitwiseXor": (bits.bitwise_xor,),
     "Ceil": (compose.ceil,),
     "Celu": (_celu, "alpha"),
     "Cos": (ops.cos,),

@@ -30,8 +30,8 @@ from gradspec.interop.torch.aten.table import (
     to_dtype,
 )
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
+from gradspec.ops import bits, select
 from gradspec.ops import pointwise as ops
-from gradspec.ops import select
 from gradspec.ops.einsum import einsum
 from gradspec.ops.layout import AlongAxis, turned
 from gradspec.ops.linear import MATMUL, Product, batch_norm, linear, matmul
@@ -81,13 +81,6 @@ def _ordered(*values: VarOrNumber) -> tuple[VarOrNumber, ...]:
     return tuple(to_dtype(v, u8) if isinstance(v, Var) and v.dtype is boolean else v for v in promoted(*values))
 
 
-def _bits(*values: VarOrNumber) -> tuple[VarOrNumber, ...]:
-    """Booleans, the one kind of numbers whose bits a graph knows."""
-    if common_dtype(values) is not boolean:
-        raise UnsupportedError("it is known for booleans, and not for the bits of integers")
-    return values
-
-
 def _truth(x: Var) -> Var:
     return to_dtype(x, boolean)
 
@@ -119,10 +112,12 @@ reads_each(
         "logical_and": lambda x, other: ops.minimum(_truth(x), _truth(other)),
         "logical_or": lambda x, other: ops.maximum(_truth(x), _truth(other)),
         "logical_xor": lambda x, other: compose.unequal(_truth(x), _truth(other)),
-        "bitwise_not": lambda x: compose.logical_not(*_bits(x)),
-        "bitwise_and": lambda x, other: ops.minimum(*_bits(x, other)),
-        "bitwise_or": lambda x, other: ops.maximum(*_bits(x, other)),
-        "bitwise_xor __xor__": lambda x, other: compose.unequal(*_bits(x, other)),
+        "bitwise_not": bits.bitwise_not,
+        "bitwise_and __and__": lambda x, other: bits.bitwise_and(*promoted(x, other)),
+        "bitwise_or __or__": lambda x, other: bits.bitwise_or(*promoted(x, other)),
+        "bitwise_xor __xor__": lambda x, other: bits.bitwise_xor(*promoted(x, other)),
+        "bitwise_left_shift __lshift__": lambda x, other: bits.left_shift(*promoted(x, other)),
+        "bitwise_right_shift __rshift__": lambda x, other: bits.right_shift(*promoted(x, other)),
     }
 )
 

@@ -22,6 +22,7 @@ from gradspec.interop.torch.aten.table import (
     reads_each,
     to_dtype,
 )
+from gradspec.interop.torch.types import gradspec_dtype
 from gradspec.ops import gather as rows
 from gradspec.ops import topk as ordered
 from gradspec.ops.gather import GATHER_ROWS, from_the_front, moved
@@ -120,8 +121,18 @@ def _diagonal(x: Var, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Var:
     return compose.take(reshape(turned, (*turned.shape[:-2], height * width)), places, -1)
 
 
+def _view_as(x: Var, dtype: torch.dtype) -> Var:
+    """Integers of as many bits wrap around to what their bits mean."""
+    to = gradspec_dtype(dtype)
+    are_alike = x.type.is_integer and to.is_integer and to.numpy.itemsize == x.dtype.numpy.itemsize
+    if to is not x.dtype and not are_alike:
+        raise UnsupportedError(f"the bits of {x.dtype} as {to}; those of integers are known as integers of one size")
+    return to_dtype(x, to)
+
+
 reads_each(
     {
+        "view.dtype": _view_as,
         "view.default reshape _unsafe_view _reshape_copy view_copy.default": reshape,
         "flatten.using_ints": flatten,
         "expand_as": lambda x, other: broadcast_to(x, other.shape),
