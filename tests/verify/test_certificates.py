@@ -129,6 +129,7 @@ def test_proofs_are_accepted_and_survive_a_file(name: str, kernels: str, tmp_pat
 def test_some_proofs_have_trees() -> None:
     assert len(_proved("inputs").certificate.cases[0].axis) > 1
     assert max(len(_proved(name).certificate.cases[0].node) for name in ("signs", "residual")) > 1
+    assert len(_proved("signs").certificate.cases[0].refined_shares) > 1
 
 
 def test_files_are_checked_against_files(tmp_path: Path) -> None:
@@ -201,6 +202,7 @@ def test_changes_of_a_certificate_are_refused_with_a_reason_or_harmless(name: st
 
 STRUCTURE = ("shorter", "longer", "empty")
 NEEDED = {"axis", "cut", "node", "cell", "rows", "first", "shares", "share_cells", "multipliers", "multiplier_cells"}
+NEEDED |= {"refined", "refined_rows", "refined_share_counts", "refined_share_cells", "refined_shares"}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -368,6 +370,11 @@ def _twice_relu(bounds: list[str]) -> tuple[gs.Graph, Property, Certificate]:
         multiplier_counts=np.ones((2 * count, 1), np.int32),
         multiplier_cells=np.zeros(2 * count, np.int32),
         multipliers=np.float32([1, -1] * count),
+        refined=np.zeros(0, np.int32),
+        refined_rows=np.zeros(0, np.int32),
+        refined_share_counts=np.zeros((0, 0), np.int32),
+        refined_share_cells=np.zeros(0, np.int32),
+        refined_shares=np.zeros(0, np.float32),
     )
     return graph, stated, replace(_whole(graph, stated), cases=(trees,))
 

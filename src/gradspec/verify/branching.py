@@ -19,7 +19,7 @@ from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, IntermediateBounds, unflatten
-from gradspec.verify.certificate import Leaf, Tree, node_numbers
+from gradspec.verify.certificate import Leaf, Tree, node_numbers, sparse
 from gradspec.verify.slopes import Free, FreeLines
 
 MOST_PARTS = 2**18
@@ -225,34 +225,25 @@ class SignSplitting:
     def numbers(self) -> tuple[list[int], list[int]]:
         """The bent operators, and the first that bends each variable that is multiplied, as certificates know them."""
         of = self._lines
-        firsts = [next(node for node in of.shared if var in node.inputs) for var in of.multiplied]
+        firsts = [self._bounder.bends(var)[0] for var in of.multiplied]
         return node_numbers(self._bounder.graph, of.shared), node_numbers(self._bounder.graph, firsts)
 
     def halves(self, part: SignPart, side: SplitConstraint, trees: Mapping[int, Tree]) -> Iterator[SignPart]:
         """Both sides of a kink, and record the cut in the tree: the operator as certificates know it, and the cell."""
-        var = self._inner[side.variable]
-        node = next(node for node in self._lines.shared if var in node.inputs)
-        cut = node_numbers(self._bounder.graph, [node])[0], side.cell
+        bends = self._bounder.bends(self._inner[side.variable])
+        cut = node_numbers(self._bounder.graph, bends[:1])[0], side.cell
         for number, above in zip(trees[part.conjunction].split(part.number, *cut), (False, True), strict=True):
             yield replace(part, sides=(*part.sides, replace(side, above=above)), number=number)
 
     def _leaf(self, conjunction: int, row: int, known: Sequence[Array], free: Free) -> Leaf:
         """The row that is proved of a part, and the slopes and multipliers that make a difference to it."""
-        ends = {v: (known[2 * i].ravel(), known[2 * i + 1].ravel()) for i, v in enumerate(self._inner)}
-
-        def sparse(array: Array, where: Array) -> tuple[Array, Array]:
-            cells = np.flatnonzero(where)
-            return cells.astype(np.int32), array[cells].astype(np.float32)
-
+        ends = IntermediateBounds({v: (known[2 * i], known[2 * i + 1]) for i, v in enumerate(self._inner)})
         shares, multipliers = [], []
         for node, array in zip(self._lines.shared, free.shares, strict=True):
-            chosen = array[row].ravel()
-            low, high = ends.get(node.inputs[0], (-np.ones(chosen.shape), np.ones(chosen.shape)))
-            shares.append(sparse(chosen, (low < 0) & (high > 0)))
+            shares.append(sparse(array[row], ends.undecided(node)))
         for var, array in zip(self._lines.multiplied, free.multipliers, strict=True):
             low, high = ends[var]
-            chosen = array[row].ravel()
-            usable = np.minimum(chosen, 0) * (low >= 0) + np.maximum(chosen, 0) * (high <= 0)
+            usable = np.minimum(array[row], 0) * (low >= 0) + np.maximum(array[row], 0) * (high <= 0)
             multipliers.append(sparse(usable, usable != 0))
         return Leaf(row % len(self._goal.conjunctions[conjunction]), shares, multipliers)
 
@@ -276,7 +267,7 @@ class SignSplitting:
         return gains
 
     def _kink(self, var: Var) -> float:
-        users = [node for node in self._bounder.relaxed if var in node.inputs and node.op.kinks is not None]
+        users = self._bounder.bends(var)
         return users[0].op.kinks(users[0].attrs)[0] if users else np.nan  # type: ignore[misc]
 
     def _best(self, gains: Sequence[Array], part: int) -> SplitConstraint | None:

@@ -59,6 +59,10 @@ class SignTree:
     are left has a tree, one behind the other, and is refuted at each leaf of it by the row in ``rows``. The numbers of
     a leaf follow those of the leaf before; ``share_counts[leaf, k]`` cells of operator ``shared[k]`` have slopes of
     their own, in ``share_cells`` and ``shares``. The same is said of multipliers, by operator ``multiplied[k]``.
+
+    Before that, bounds of operands of ``refined`` operators, in their order, become tighter: by a row for cell
+    ``abs(refined_rows) − 1``, of its lower end, or of its upper one if the number is negative. Slopes of a row are
+    written as those of a leaf are.
     """
 
     first: Array
@@ -73,10 +77,15 @@ class SignTree:
     multiplier_counts: Array
     multiplier_cells: Array
     multipliers: Array
+    refined: Array
+    refined_rows: Array
+    refined_share_counts: Array
+    refined_share_cells: Array
+    refined_shares: Array
 
 
 KINDS: dict[str, Any] = {"inputs": InputTree, "signs": SignTree}
-FLOATS = {"cut": np.float64, "shares": np.float32, "multipliers": np.float32}
+FLOATS = {"cut": np.float64, "shares": np.float32, "multipliers": np.float32, "refined_shares": np.float32}
 """The fields that hold no integers of 32 bits."""
 
 
@@ -264,6 +273,25 @@ class Leaf:
         return sum(array.nbytes for pair in (*self.shares, *self.multipliers) for array in pair) + 256
 
 
+@dataclass(frozen=True, eq=False)
+class RefinedRow:
+    """A bound of an operand that slopes of its own make tighter; ``row`` as ``SignTree`` has it."""
+
+    operator: int
+    row: int
+    shares: Sequence[tuple[Array, Array]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for pair in self.shares for array in pair) + 64
+
+
+def sparse(array: Array, where: Array) -> tuple[Array, Array]:
+    """The cells where something is, and the numbers there."""
+    cells = np.flatnonzero(where)
+    return cells.astype(np.int32), array.reshape(-1)[cells].astype(np.float32)
+
+
 class Tree:
     """A tree that grows at its leaves: how each inner node is cut, and what was found at each leaf."""
 
@@ -316,16 +344,20 @@ def input_tree(tree: Tree) -> InputTree:
 
 
 def sign_tree(
-    first: Sequence[int], trees: Sequence[Tree], shared: Sequence[int] = (), multiplied: Sequence[int] = ()
+    first: Sequence[int],
+    trees: Sequence[Tree],
+    shared: Sequence[int] = (),
+    multiplied: Sequence[int] = (),
+    refined: Sequence[RefinedRow] = (),
 ) -> SignTree | None:
     """The record of a tree for each conjunction that is left, with a ``Leaf`` at each leaf; None if it is too large."""
-    if sum(tree.nbytes for tree in trees) > MOST_BYTES // 2:
+    if sum(t.nbytes for t in trees) + sum(row.nbytes for row in refined) > MOST_BYTES // 2:
         return None
     node, cell = _columns(trees)
     leaves = [tree.leaves[number] for tree in trees for number, cut in tree.preorder() if cut is None]
 
     def written(pairs: Sequence[Sequence[tuple[Array, Array]]], count: int) -> tuple[Array, Array, Array]:
-        counts = np.array([[len(cells) for cells, _ in of] for of in pairs], np.int32).reshape(len(leaves), count)
+        counts = np.array([[len(cells) for cells, _ in of] for of in pairs], np.int32).reshape(len(pairs), count)
         cells = np.concatenate([np.zeros(0), *(cells for of in pairs for cells, _ in of)])
         numbers = np.concatenate([np.zeros(0), *(numbers for of in pairs for _, numbers in of)])
         return counts, cells.astype(np.int32), numbers.astype(np.float32)
@@ -339,6 +371,9 @@ def sign_tree(
         *written([leaf.shares for leaf in leaves], len(shared)),
         np.array(multiplied, np.int32),
         *written([leaf.multipliers for leaf in leaves], len(multiplied)),
+        np.array([found.operator for found in refined], np.int32),
+        np.array([found.row for found in refined], np.int32),
+        *written([found.shares for found in refined], len(shared)),
     )
 
 

@@ -29,7 +29,7 @@ from gradspec.verify.certificate import (
     property_digest,
     read_certificate,
 )
-from gradspec.verify.checker_bounds import MOST_CELLS, CheckedBox, CheckedNetwork, Known, Rows, own
+from gradspec.verify.checker_bounds import MOST_CELLS, CheckedBox, CheckedNetwork, Ends, Known, Rows, own
 from gradspec.verify.property import Property, PropertyCase
 from gradspec.verify.vnnlib import read_vnnlib
 
@@ -211,12 +211,15 @@ class SignCheck:
         if tree.first.shape != (len(case.unsafe),):
             raise RefusedError("a row, or none, is not stated for each conjunction")
         self._inputs = case.inputs(case.low[None], case.high[None])
-        self._known = self._network.tighten(self._inputs)
         self._open = [i for i, row in enumerate(tree.first.tolist()) if row < 0]
+        self._fits()
+        self._refined = 0
+        self._known = self._network.tighten(self._inputs, self._refine)
+        if self._refined < len(tree.refined):
+            raise RefusedError("bounds are refined in another order than that of the operators, or of no operand")
 
     def leaves(self) -> int:
         tree, case, network = self._tree, self._case, self._network
-        self._fits()
         done = [i for i in range(len(case.unsafe)) if i not in self._open]
         found = network.boxes(self._inputs, self._known)
         holds = case.refuted(found, (case.starts[done] + tree.first[done])[None], FreeNumbers({}, {}))
@@ -240,20 +243,48 @@ class SignCheck:
             raise RefusedError("leaves do not state a row each")
         if np.any(tree.first >= self._case.counts):
             raise RefusedError("a row is stated that a conjunction does not have")
+        if tree.refined.ndim != 1 or tree.refined_rows.shape != tree.refined.shape:
+            raise RefusedError("refined bounds do not state an operator and a row each")
+        refined = tree.refined_share_counts, tree.refined_share_cells, tree.refined_shares
         kinds = (
-            (tree.shared, tree.share_counts, tree.share_cells, tree.shares),
-            (tree.multiplied, tree.multiplier_counts, tree.multiplier_cells, tree.multipliers),
+            (tree.rows, tree.shared, tree.share_counts, tree.share_cells, tree.shares),
+            (tree.rows, tree.multiplied, tree.multiplier_counts, tree.multiplier_cells, tree.multipliers),
+            (tree.refined, tree.shared, *refined),
         )
-        for nodes, sizes, cells, numbers in kinds:
+        for each, nodes, sizes, cells, numbers in kinds:
             operands = [self._operand(number) for number in nodes.reshape(-1).tolist()]
-            if nodes.ndim != 1 or sizes.shape != (len(tree.rows), len(nodes)) or np.any(sizes < 0):
-                raise RefusedError("slopes or multipliers are not counted for each leaf and operator")
+            if nodes.ndim != 1 or sizes.shape != (len(each), len(nodes)) or np.any(sizes < 0):
+                raise RefusedError("slopes or multipliers are not counted for each leaf or row and operator")
             total = int(sizes.sum(dtype=np.int64))
             if cells.shape != (total,) or numbers.shape != (total,):
                 raise RefusedError("there are not as many slopes or multipliers as are counted")
             limits = np.repeat(np.tile([v.type.size for v in operands], len(sizes)), sizes.reshape(-1))
             if np.any(cells < 0) or np.any(cells >= limits):
                 raise RefusedError("a slope or multiplier is stated for a cell that there is not")
+
+    def _refine(self, var: Var, found: Mapping[Var, CheckedBox], ends: Ends) -> Ends:
+        """The bounds of an operand, made tighter by the rows stated of it, which follow those of the operand before."""
+        tree, network, begun = self._tree, self._network, self._refined
+        low, high = (end.copy() for end in ends)
+        while self._refined < len(tree.refined) and self._operand(int(tree.refined[self._refined])) is var:
+            self._refined += 1
+        most = max(1, MOST_CELLS // network.largest)
+        for first in range(begun, self._refined, most):
+            count = min(most, self._refined - first)
+            stated = tree.refined_rows[first : first + count].astype(np.int64)
+            cells = np.abs(stated) - 1
+            if np.any(cells < 0) or np.any(cells >= var.type.size):
+                raise RefusedError("a bound is refined of a cell that there is not")
+            rows = np.zeros((1, count, var.type.size))
+            rows[0, np.arange(count), cells] = np.sign(stated)
+            arrays = tree.refined_share_counts, tree.refined_share_cells, tree.refined_shares
+            slopes = self._place_numbers(first, count, tree.shared, *arrays, np.nan)
+            shares = {network.numbered[number]: a.swapaxes(0, 1) for number, a in slopes.items()}
+            lower = network.lower(found, [(var, rows.reshape(1, count, *var.shape))], shares, {})[0]
+            above = stated > 0
+            np.maximum.at(low.reshape(-1), cells[above], lower[above])
+            np.minimum.at(high.reshape(-1), cells[~above], -lower[~above])
+        return low, high
 
     def _operand(self, number: int) -> Var:
         """What the operator of this number bends at 0."""

@@ -39,6 +39,7 @@ from gradspec.verify.branching import (
 from gradspec.verify.certificate import (
     Certificate,
     InputTree,
+    RefinedRow,
     SignTree,
     Tree,
     input_tree,
@@ -47,6 +48,7 @@ from gradspec.verify.certificate import (
     sign_tree,
 )
 from gradspec.verify.property import Conjunction, Property, PropertyCase, size_of
+from gradspec.verify.refining import Refining
 
 FEW_INPUTS = 12
 """Up to so many inputs that vary, boxes of inputs are split; with more, signs of inner variables."""
@@ -294,10 +296,17 @@ class _Search:
         witness = self._attack(bounder.graph, case, property)
         if witness is not None:
             return "refuted", -np.inf, witness
+        refining = Refining(bounder, inputs, self._check_time)
+        refined = refining.bounds()
+        if refining.rows:
+            known, lower = refined, bounder.lower(inputs, refined, bounder.graph.outputs[0], goal.rows)
+            first, margin = goal.proved_rows(lower), float(goal.margins(lower))
         splitting = SignSplitting(bounder, goal, inputs, known)
-        return self._branch_on_signs(splitting, first)
+        return self._branch_on_signs(splitting, first, refining.rows)
 
-    def _branch_on_signs(self, splitting: SignSplitting, first: Sequence[int]) -> Any:
+    def _branch_on_signs(
+        self, splitting: SignSplitting, first: Sequence[int], refined: Sequence[RefinedRow]
+    ) -> tuple[str, float, tuple[Array, ...] | None]:
         trees = {number: Tree() for number, row in enumerate(first) if row < 0}
         queue, roots, proved, least = Queue(), [SignPart(number) for number in trees], 0, np.inf
         while roots or len(queue):
@@ -319,7 +328,7 @@ class _Search:
             self._report_progress(proved, queue)
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
-        self.trees.append(sign_tree(first, list(trees.values()), *splitting.numbers()))
+        self.trees.append(sign_tree(first, list(trees.values()), *splitting.numbers(), refined))
         return "proved", least, None
 
     def _report_progress(self, proved: int, queue: Queue) -> None:

@@ -51,10 +51,12 @@ class Free:
 class FreeLines:
     """Lower bounds of so many rows of a target over many domains, each with its box, its rows and its free numbers."""
 
-    def __init__(self, bounder: Bounder, target: Var, rows: int) -> None:
+    def __init__(self, bounder: Bounder, target: Var, rows: int, *, multiplied: bool = True) -> None:
         self.bounder, self.target, self.rows = bounder, target, rows
-        self.shared = [node for node in bounder.relaxed if node.op.kinks is not None]
-        self.multiplied = [v for v in bounder.pre_activations if any(v in node.inputs for node in self.shared)]
+        computed = [v for node in bounder.graph.nodes for v in node.outputs]
+        before = set(computed[: computed.index(target)]) if target in computed else set()
+        self.shared = [node for node in bounder.kinked if node.outputs[0] in before]
+        self.multiplied = [v for v in bounder.pre_activations if multiplied and v in before and bounder.bends(v)]
         self._runs = bounder.runs
 
     def initial(self, boxes: IntermediateBounds) -> Free:
@@ -68,7 +70,7 @@ class FreeLines:
 
     def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
         """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
-        key = (self.target, self.rows, domains, gradient)
+        key = (self.target, self.rows, len(self.multiplied), domains, gradient)
         if key not in self._runs:
             b, inner = self.bounder, self.bounder.pre_activations
             boxes, free = sum(1 + is_bounded for is_bounded in b.bounded), len(self.shared) + len(self.multiplied)
