@@ -129,6 +129,7 @@ def test_proofs_are_accepted_and_survive_a_file(name: str, kernels: str, tmp_pat
 def test_some_proofs_have_trees() -> None:
     assert len(_proved("inputs").certificate.cases[0].axis) > 1
     assert max(len(_proved(name).certificate.cases[0].node) for name in ("signs", "residual")) > 1
+    assert len(_proved("signs").certificate.cases[0].refined_shares) > 1
 
 
 def test_files_are_checked_against_files(tmp_path: Path) -> None:
@@ -201,6 +202,7 @@ def test_changes_of_a_certificate_are_refused_with_a_reason_or_harmless(name: st
 
 STRUCTURE = ("shorter", "longer", "empty")
 NEEDED = {"axis", "cut", "node", "cell", "rows", "first", "shares", "share_cells", "multipliers", "multiplier_cells"}
+NEEDED |= {"refined", "refined_rows", "refined_share_counts", "refined_share_cells", "refined_shares"}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -349,31 +351,58 @@ def test_operators_that_are_not_known_are_refused_by_name() -> None:
     assert "tanh" in check(_whole(graph, stated), graph, stated).reason
 
 
-def test_multipliers_count_only_where_the_sign_is_known() -> None:
-    """Over −1 ≤ x ≤ 1, relu(x) − x/2 ≥ 0: signs, and multipliers of them, show it; the wrong multipliers do not."""
-    graph = gs.trace(lambda x: gs.relu(x) * 2.0 - x, gs.f32[1])
+def _twice_relu(bounds: list[str]) -> tuple[gs.Graph, Property, Certificate]:
+    """Over −1 ≤ x ≤ 1, 2·relu(x) − x ≥ 0, and a bound of it for each conjunction: two signs, by multipliers of them."""
     graph = gs.trace(lambda x: gs.relu(x * 1.0) * 2.0 - x, gs.f32[1])
-    stated = Property.always([-1], [1], C=[[-1]], b=["1/1000"])
+    stated = Property.always([-1], [1], C=[[-1]] * len(bounds), b=bounds)
     number = next(i for i, node in enumerate(graph.nodes) if node.op.name == "relu")
-    one = np.ones(2, np.float32)
-    tree = SignTree(
-        first=np.array([-1], np.int32),
-        node=np.array([number, LEAF, LEAF], np.int32),
-        cell=np.zeros(3, np.int32),
-        rows=np.zeros((2, 1), np.int32),
+    count = len(bounds)
+    trees = SignTree(
+        first=np.full(count, -1, np.int32),
+        node=np.array([number, LEAF, LEAF] * count, np.int32),
+        cell=np.zeros(3 * count, np.int32),
+        rows=np.zeros(2 * count, np.int32),
         shared=np.zeros(0, np.int32),
-        share_counts=np.zeros((2, 0), np.int32),
+        share_counts=np.zeros((2 * count, 0), np.int32),
         share_cells=np.zeros(0, np.int32),
         shares=np.zeros(0, np.float32),
         multiplied=np.array([number], np.int32),
-        multiplier_counts=np.ones((2, 1), np.int32),
-        multiplier_cells=np.zeros(2, np.int32),
-        multipliers=np.float32([1, -1]),
+        multiplier_counts=np.ones((2 * count, 1), np.int32),
+        multiplier_cells=np.zeros(2 * count, np.int32),
+        multipliers=np.float32([1, -1] * count),
+        refined=np.zeros(0, np.int32),
+        refined_rows=np.zeros(0, np.int32),
+        refined_share_counts=np.zeros((0, 0), np.int32),
+        refined_share_cells=np.zeros(0, np.int32),
+        refined_shares=np.zeros(0, np.float32),
     )
-    found = replace(_whole(graph, stated), cases=(tree,))
+    return graph, stated, replace(_whole(graph, stated), cases=(trees,))
+
+
+def test_multipliers_count_only_where_the_sign_is_known() -> None:
+    graph, stated, found = _twice_relu(["1/1000"])
+    one = np.ones(2, np.float32)
     assert check(found, graph, stated)
     for wrong in (-one, 0 * one, np.float32([-1, 1]), 3 * one):
         assert not check(_changed(found, multipliers=wrong), graph, stated)
+
+
+def test_every_conjunction_needs_a_tree_that_refutes_it() -> None:
+    graph, stated, found = _twice_relu(["1/1000", "1/500"])
+    assert check(found, graph, stated)
+    (trees,) = found.cases
+    for wrong in (
+        {"node": trees.node[:3], "cell": trees.cell[:3]},
+        {"node": trees.node[[0, 1, 2, 1, 2, 0]]},
+        {"first": np.int32([-1, 0])},
+        {"first": np.int32([-2, -1]), "rows": trees.rows[[0, 0, 0, 0, 0]]},
+        {"rows": np.int32([0, 0, 0, 1])},
+        {"rows": np.int32([0, 0, 0, -1])},
+    ):
+        assert not check(_changed(found, **wrong), graph, stated), wrong
+    graph, false, found = _twice_relu(["1/1000", "-1/2"])
+    for what, mutant in _mutants(found):
+        assert not check(mutant, graph, false), what
 
 
 # --- every rounding term is needed ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array, Var
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
@@ -39,9 +39,14 @@ class Bounder:
         inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in moving and v.type.is_float)
         self.pre_activations = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
         """The operands of nonlinear operators: tighter bounds of them give tighter lines."""
+        self.kinked = [node for node in self.relaxed if node.op.kinks is not None]
         self.single = _singly_mixed(graph, self.bounded)
         self.runs: dict[Any, Any] = {}
         """What was compiled for this graph, here and elsewhere."""
+
+    def bends(self, var: Var) -> list[Node]:
+        """The operators with kinks that are applied to a variable."""
+        return [node for node in self.kinked if var in node.inputs]
 
     # --- boxes --------------------------------------------------------------------------------------------------------
 
@@ -116,11 +121,13 @@ class Bounder:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
         for var in self.pre_activations:
             if var not in self.single:
-                boxes, _ = self.boxes(inputs, known)
-                undecided = self.undecided(var, *boxes[var])
-                tighter = self.tighten_cells(inputs, known, var, boxes[var], undecided)
-                known = IntermediateBounds({**known.ends, var: tighter})
+                known = self.tighten_variable(inputs, known, var)
         return known
+
+    def tighten_variable(self, inputs: Sequence[Array], known: IntermediateBounds, var: Var) -> IntermediateBounds:
+        boxes, _ = self.boxes(inputs, known)
+        undecided = self.undecided(var, *boxes[var])
+        return known.replace(var, self.tighten_cells(inputs, known, var, boxes[var], undecided))
 
     def tighten_cells(
         self, inputs: Sequence[Array], known: IntermediateBounds, var: Var, ends: Ends, where: Any = True
@@ -203,6 +210,14 @@ class IntermediateBounds:
 
     def __getitem__(self, var: Var) -> Ends:
         return self.ends[var]
+
+    def replace(self, var: Var, ends: Ends) -> IntermediateBounds:
+        return IntermediateBounds({**self.ends, var: ends})
+
+    def undecided(self, node: Node) -> Array:
+        """The cells of an operator that bends at 0 whose slopes are free, as far as is known."""
+        low, high = self.ends.get(node.inputs[0], (-1.0, 1.0))
+        return np.broadcast_to((np.asarray(low) < 0) & (np.asarray(high) > 0), node.inputs[0].shape)
 
     def flat(self) -> list[Array]:
         return [end for pair in self.ends.values() for end in pair]

@@ -152,7 +152,7 @@ def _improve_rows(
     found: Bounder, inputs: Sequence[Array], boxes: IntermediateBounds, target: Var, rows: Array, advance: Advance
 ) -> Ends:
     """Both bounds of each row, by slopes of its own that are improved for it."""
-    stacked, known = [a[None] for a in inputs], [a[None] for a in boxes.flat()]
+    domain = [a[None] for a in (*inputs, *boxes.flat())]
     ends = []
     parts = np.array_split(np.concatenate([rows, -rows]), max(1, -(-2 * len(rows) // ROWS)))
 
@@ -161,8 +161,8 @@ def _improve_rows(
         return False
 
     for part in parts:
-        free = FreeLines(found, target, part)
-        bound, _ = free.improve(stacked, known, free.initial(boxes), ALPHA_STEPS, goes_on)
+        free = FreeLines(found, target, len(part))
+        bound, _ = free.improve([*domain, part[None]], free.initial(boxes), ALPHA_STEPS, goes_on)
         ends.append(bound[0])
     both = np.concatenate(ends)
     return both[: len(rows)], -both[len(rows) :]

@@ -8,9 +8,9 @@ by which cells are on which side of a kink, and multipliers use what is known.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count, pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, IntermediateBounds, unflatten
-from gradspec.verify.certificate import Leaf, Tree, node_numbers
+from gradspec.verify.certificate import Leaf, Tree, node_numbers, sparse
 from gradspec.verify.slopes import Free, FreeLines
 
 MOST_PARTS = 2**18
@@ -42,24 +42,11 @@ class ProofGoal:
         above = np.where(np.isnan(above), -np.inf, above)
         return np.asarray(np.min([above[..., rows].max(axis=-1) for rows in self.conjunctions], axis=0))
 
-    def best_rows(self, lower: Array) -> Array:
-        """Which row of each conjunction is farthest above its bound, or nearest to it; of one part."""
-        above = np.nan_to_num(lower.astype(np.float64) - self.least, nan=-np.inf)
-        return np.array([np.argmax(above[rows]) for rows in self.conjunctions])
-
     def proved_rows(self, lower: Array) -> list[int]:
         """The best row of each conjunction that is proved, and −1 for the others."""
-        proved = [bool(np.any(lower[rows].astype(np.float64) > self.least[rows])) for rows in self.conjunctions]
-        return [int(row) if of else -1 for row, of in zip(self.best_rows(lower), proved, strict=True)]
-
-    def without_proved(self, lower: Array) -> ProofGoal:
-        """The conjunctions that these bounds leave open."""
-        above = lower.astype(np.float64) - self.least
-        left = [rows for rows in self.conjunctions if not above[rows].max() > 0]
-        chosen, starts = np.concatenate(left), np.cumsum([0, *(len(rows) for rows in left)])
-        numbered = tuple(np.arange(a, b) for a, b in pairwise(starts))
-        padded = np.resize(chosen, 1 << (len(chosen) - 1).bit_length())  # few numbers of rows are compiled for
-        return ProofGoal(self.rows[padded], self.least[padded], numbered)
+        above = np.nan_to_num(lower.astype(np.float64) - self.least, nan=-np.inf)
+        best = [int(np.argmax(above[rows])) for rows in self.conjunctions]
+        return [row if above[rows][row] > 0 else -1 for row, rows in zip(best, self.conjunctions, strict=True)]
 
 
 class Queue:
@@ -162,6 +149,9 @@ def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
 
 # --- signs of inner variables -----------------------------------------------------------------------------------------
 
+FEW_TOGETHER, MOST_TOGETHER = 4, 64
+"""Parts that are bounded in one pass: few where there are no more, as at the root."""
+
 
 @dataclass(frozen=True)
 class SplitConstraint:
@@ -173,91 +163,96 @@ class SplitConstraint:
     at: float
 
 
+@dataclass(frozen=True)
+class SignPart:
+    """The sides of some inner cells, and the conjunction that is to be refuted there."""
+
+    conjunction: int
+    sides: tuple[SplitConstraint, ...] = ()
+    number: int = 0
+    """In the tree of its conjunction."""
+    start: Free | None = None
+    """The free numbers of the part that it is half of."""
+
+
+@dataclass(frozen=True)
+class BoundedParts:
+    """What was found of some parts: margins, where to split them, and by which free numbers."""
+
+    margins: Array
+    sides: list[SplitConstraint | None]
+    free: Free
+    leaf: Callable[[int], Leaf]
+
+
 class SignSplitting:
     """Bounds of many parts at once, each known by the sides of some inner cells."""
 
     def __init__(self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], known: IntermediateBounds) -> None:
         self._bounder, self._goal, self._inner = bounder, goal, bounder.pre_activations
-        boxes, _ = bounder.boxes(inputs, known)
-        self._inputs, self._known = list(inputs), boxes
-        self._lines = FreeLines(bounder, bounder.graph.outputs[0], goal.rows)
+        self._known, _ = bounder.boxes(inputs, known)
+        self._inputs = list(inputs)
+        rows = 1 << (max(map(len, goal.conjunctions)) - 1).bit_length()  # few numbers of rows are compiled for
+        self._rows = [np.resize(of, rows) for of in goal.conjunctions]
+        self._lines = FreeLines(bounder, bounder.graph.outputs[0], rows)
         largest = max((v.type.size for v in bounder.pre_activations), default=1)
-        self.together = int(max(1, min(32, 2**20 // (largest * len(goal.rows)))))
-        self._free = self._lines.initial(boxes)
+        self.together = int(max(1, min(MOST_TOGETHER, 2**20 // (largest * rows))))
+        self._initial = self._lines.initial(self._known).at(0)
 
-    def bound_root(self, steps: int) -> tuple[float, Leaf]:
-        """The margin of the whole, after the free slopes were improved for it, and what shows it."""
-        inputs, known = self._stack_parts([()], 1)
-        lower, self._free = self._lines.improve(inputs, known, self._free, steps, self._is_proved)
-        return float(self._goal.margins(lower)[0]), self._leaf(lower, known, self._free, 0)
+    def bound_parts(self, parts: Sequence[SignPart], steps: int) -> BoundedParts:
+        size = min(FEW_TOGETHER, self.together) if len(parts) <= FEW_TOGETHER else self.together
+        padded = [*parts, *[parts[-1]] * (size - len(parts))]
+        known = self._stack_known(padded)
+        rows = np.stack([self._rows[part.conjunction] for part in padded])
+        domains = [np.broadcast_to(a, (size, *a.shape)) for a in self._inputs] + [*known, self._goal.rows[rows]]
+        free = Free.stack([part.start or self._initial for part in padded], domains[0].dtype)
+        least = self._goal.least[rows]
+        lower, free = self._lines.improve(domains, free, steps, lambda lower: bool(np.all((lower > least).any(axis=1))))
+        above = lower.astype(np.float64) - least
+        best = np.argmax(above, axis=1)
+        weights = (np.arange(rows.shape[1]) == best[:, None]).astype(lower.dtype)
+        margins = above[np.arange(size), best]
+        sides: list[SplitConstraint | None] = [None] * len(parts)
+        if not np.all(margins > 0):
+            gains = self._gains(known, self._lines.gradient(domains, free, weights))
+            sides = [self._best(gains, i) for i in range(len(parts))]
 
-    def bound_parts(
-        self, parts: Sequence[tuple[SplitConstraint, ...]], steps: int
-    ) -> tuple[Array, list[SplitConstraint | None], Callable[[int], Leaf]]:
-        """The margin of each part, the cell to split it at, and what shows its margin."""
-        inputs, known = self._stack_parts(parts, self.together)
-        free = self._free.take(np.zeros(self.together, int))
-        lower, free = self._lines.improve(inputs, known, free, steps, self._is_proved)
-        margins = self._goal.margins(lower)
-        weights = self._weights(lower)
-        gains = self._gains(known, self._lines.gradient(inputs, known, free, weights))
-        sides = [self._best(known, gains, i) for i in range(len(parts))]
-        return margins[: len(parts)], sides, lambda i: self._leaf(lower, known, free, i)
+        def leaf(i: int) -> Leaf:
+            return self._leaf(parts[i].conjunction, int(best[i]), [end[i] for end in known], free.at(i))
+
+        return BoundedParts(margins[: len(parts)], sides, free, leaf)
 
     def numbers(self) -> tuple[list[int], list[int]]:
         """The bent operators, and the first that bends each variable that is multiplied, as certificates know them."""
         of = self._lines
-        firsts = [next(node for node in of.shared if var in node.inputs) for var in of.multiplied]
+        firsts = [self._bounder.bends(var)[0] for var in of.multiplied]
         return node_numbers(self._bounder.graph, of.shared), node_numbers(self._bounder.graph, firsts)
 
-    def split_at(self, side: SplitConstraint) -> tuple[int, int]:
-        """The operator that bends there, as certificates know it, and the cell."""
-        var = self._inner[side.variable]
-        node = next(node for node in self._lines.shared if var in node.inputs)
-        return node_numbers(self._bounder.graph, [node])[0], side.cell
+    def halves(self, part: SignPart, side: SplitConstraint, trees: Mapping[int, Tree]) -> Iterator[SignPart]:
+        """Both sides of a kink, and record the cut in the tree: the operator as certificates know it, and the cell."""
+        bends = self._bounder.bends(self._inner[side.variable])
+        cut = node_numbers(self._bounder.graph, bends[:1])[0], side.cell
+        for number, above in zip(trees[part.conjunction].split(part.number, *cut), (False, True), strict=True):
+            yield replace(part, sides=(*part.sides, replace(side, above=above)), number=number)
 
-    def _leaf(self, lower: Array, known: Sequence[Array], free: Free, part: int) -> Leaf:
-        """The rows that are proved of a part, and the slopes and multipliers that make a difference to them."""
-        best = self._goal.best_rows(lower[part])
-        rows = np.array([of[row] for of, row in zip(self._goal.conjunctions, best, strict=True)], int)
-        ends = {v: (known[2 * i][part].ravel(), known[2 * i + 1][part].ravel()) for i, v in enumerate(self._inner)}
-
-        def sparse(array: Array, where: Array) -> tuple[Array, Array]:
-            cells = np.flatnonzero(where)
-            return cells.astype(np.int32), array[:, cells].astype(np.float32)
-
+    def _leaf(self, conjunction: int, row: int, known: Sequence[Array], free: Free) -> Leaf:
+        """The row that is proved of a part, and the slopes and multipliers that make a difference to it."""
+        ends = IntermediateBounds({v: (known[2 * i], known[2 * i + 1]) for i, v in enumerate(self._inner)})
         shares, multipliers = [], []
         for node, array in zip(self._lines.shared, free.shares, strict=True):
-            chosen = array[part][rows].reshape(len(rows), -1)
-            low, high = ends.get(node.inputs[0], (-np.ones(chosen.shape[1]), np.ones(chosen.shape[1])))
-            shares.append(sparse(chosen, (low < 0) & (high > 0)))
+            shares.append(sparse(array[row], ends.undecided(node)))
         for var, array in zip(self._lines.multiplied, free.multipliers, strict=True):
             low, high = ends[var]
-            chosen = array[part][rows].reshape(len(rows), -1)
-            usable = np.minimum(chosen, 0) * (low >= 0) + np.maximum(chosen, 0) * (high <= 0)
-            multipliers.append(sparse(usable, usable.any(axis=0)))
-        return Leaf(best, shares, multipliers)
+            usable = np.minimum(array[row], 0) * (low >= 0) + np.maximum(array[row], 0) * (high <= 0)
+            multipliers.append(sparse(usable, usable != 0))
+        return Leaf(row % len(self._goal.conjunctions[conjunction]), shares, multipliers)
 
-    def _is_proved(self, lower: Array) -> bool:
-        return bool(np.all(self._goal.margins(lower) > 0))
-
-    def _weights(self, lower: Array) -> Array:
-        """1 for the row that is nearest to its goal in each conjunction that is not proved."""
-        above, weights = lower - self._goal.least, np.zeros_like(lower)
-        for rows in self._goal.conjunctions:
-            best = rows[np.argmax(above[:, rows], axis=1)]
-            open_ = above[np.arange(len(lower)), best] <= 0
-            weights[np.arange(len(lower)), best] += open_
-        return weights
-
-    def _stack_parts(self, parts: Sequence[tuple[SplitConstraint, ...]], size: int) -> tuple[list[Array], list[Array]]:
-        inputs = [np.broadcast_to(a, (size, *a.shape)) for a in self._inputs]
-        known = [np.repeat(end[None], size, axis=0) for end in self._known.flat()]
-        for i, sides in enumerate(parts):
-            for side in sides:
-                end = known[2 * side.variable + (not side.above)][i]
-                end.flat[side.cell] = side.at
-        return inputs, known
+    def _stack_known(self, parts: Sequence[SignPart]) -> list[Array]:
+        known = [np.repeat(end[None], len(parts), axis=0) for end in self._known.flat()]
+        for i, part in enumerate(parts):
+            for side in part.sides:
+                known[2 * side.variable + (not side.above)][i].flat[side.cell] = side.at
+        return known
 
     def _gains(self, known: Sequence[Array], gradients: Sequence[Array]) -> list[Array]:
         """To first order, what the bound gains on the worse side if a cell is split at its kink, where it has one."""
@@ -272,10 +267,10 @@ class SignSplitting:
         return gains
 
     def _kink(self, var: Var) -> float:
-        users = [node for node in self._bounder.relaxed if var in node.inputs and node.op.kinks is not None]
+        users = self._bounder.bends(var)
         return users[0].op.kinks(users[0].attrs)[0] if users else np.nan  # type: ignore[misc]
 
-    def _best(self, known: Sequence[Array], gains: Sequence[Array], part: int) -> SplitConstraint | None:
+    def _best(self, gains: Sequence[Array], part: int) -> SplitConstraint | None:
         """The cell with the largest gain; None if no cell has a kink inside."""
         tops = [float(np.max(gain[part], initial=-np.inf)) for gain in gains]
         i = int(np.argmax(tops))

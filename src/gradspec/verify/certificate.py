@@ -3,8 +3,8 @@
 A certificate names the network and the property by digests, and has for each case of the property one of two trees.
 
 - **Boxes of inputs**: at every inner node an axis of the flat input and a cut, ``x ≤ cut`` first, then ``x ≥ cut``.
-- **Signs of inner variables**: at every inner node a bent operator and a cell of its operand, ``z ≤ 0`` first, then
-  ``z ≥ 0``. Leaves say which row refutes each conjunction, and the slopes and multipliers that show it.
+- **Signs of inner variables**, a tree for each conjunction: at every inner node a bent operator and a cell of its
+  operand, ``z ≤ 0`` first, then ``z ≥ 0``. Leaves say which row refutes it, by which slopes and multipliers.
 
 Trees are written in preorder, so that any of them covers what it divides. Bounds are not written: a checker must find
 them anyway. The file is an .npz archive: a header in JSON, and one array for each field, all cases one after the other.
@@ -55,10 +55,14 @@ class InputTree:
 class SignTree:
     """Signs of inner variables. Operators are counted among the nodes that the outputs need, from 0.
 
-    ``first`` has for each conjunction the row that refutes it everywhere by the usual slopes, or −1: those that are
-    left are refuted at every leaf, by the rows in ``rows``. The numbers of a leaf follow those of the leaf before;
-    ``share_counts[leaf, k]`` cells of operator ``shared[k]`` have slopes of their own, in ``share_cells``, and for each
-    of its rows one after the other as many ``shares``. The same is said of multipliers, by operator ``multiplied[k]``.
+    ``first`` has for each conjunction the row that refutes it everywhere by the usual slopes, or −1: each of those that
+    are left has a tree, one behind the other, and is refuted at each leaf of it by the row in ``rows``. The numbers of
+    a leaf follow those of the leaf before; ``share_counts[leaf, k]`` cells of operator ``shared[k]`` have slopes of
+    their own, in ``share_cells`` and ``shares``. The same is said of multipliers, by operator ``multiplied[k]``.
+
+    Before that, bounds of operands of ``refined`` operators, in their order, become tighter: by a row for cell
+    ``abs(refined_rows) − 1``, of its lower end, or of its upper one if the number is negative. Slopes of a row are
+    written as those of a leaf are.
     """
 
     first: Array
@@ -73,10 +77,15 @@ class SignTree:
     multiplier_counts: Array
     multiplier_cells: Array
     multipliers: Array
+    refined: Array
+    refined_rows: Array
+    refined_share_counts: Array
+    refined_share_cells: Array
+    refined_shares: Array
 
 
 KINDS: dict[str, Any] = {"inputs": InputTree, "signs": SignTree}
-FLOATS = {"cut": np.float64, "shares": np.float32, "multipliers": np.float32}
+FLOATS = {"cut": np.float64, "shares": np.float32, "multipliers": np.float32, "refined_shares": np.float32}
 """The fields that hold no integers of 32 bits."""
 
 
@@ -253,15 +262,34 @@ def property_digest(property: Property) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """The row of each conjunction, and for each operator the cells that have numbers of their own, and these."""
+    """The row that is proved, and for each operator the cells that have numbers of their own, and these."""
 
-    rows: Array
+    row: int
     shares: Sequence[tuple[Array, Array]]
     multipliers: Sequence[tuple[Array, Array]]
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for pair in (*self.shares, *self.multipliers) for array in pair) + 256
+
+
+@dataclass(frozen=True, eq=False)
+class RefinedRow:
+    """A bound of an operand that slopes of its own make tighter; ``row`` as ``SignTree`` has it."""
+
+    operator: int
+    row: int
+    shares: Sequence[tuple[Array, Array]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for pair in self.shares for array in pair) + 64
+
+
+def sparse(array: Array, where: Array) -> tuple[Array, Array]:
+    """The cells where something is, and the numbers there."""
+    cells = np.flatnonzero(where)
+    return cells.astype(np.int32), array.reshape(-1)[cells].astype(np.float32)
 
 
 class Tree:
@@ -271,15 +299,13 @@ class Tree:
         self._children: list[int] = [0]
         self._cuts: list[tuple[Any, ...] | None] = [None]
         self.leaves: dict[int, Leaf] = {}
-        self.is_complete = True
-        """Whether all that was found at leaves is kept; if it takes too much memory, none of it is."""
-        self._nbytes = 0
+        """What was found at leaves; nothing any more if it takes too much memory."""
+        self.nbytes = 0
 
     def end(self, node: int, found: Leaf) -> None:
         """What was found at a leaf."""
-        self._nbytes += found.nbytes
-        self.is_complete = self.is_complete and self._nbytes < MOST_BYTES // 2
-        if self.is_complete:
+        self.nbytes += found.nbytes
+        if self.nbytes < MOST_BYTES // 2:
             self.leaves[node] = found
         else:
             self.leaves.clear()
@@ -301,39 +327,53 @@ class Tree:
             if self._cuts[node] is not None:
                 stack += [self._children[node] + 1, self._children[node]]
 
-    def columns(self) -> tuple[Array, Array]:
-        """Both parts of all cuts, in preorder; ``LEAF`` and 0 for leaves."""
-        cuts = [(LEAF, 0) if cut is None else cut for _, cut in self.preorder()]
-        first, second = zip(*cuts, strict=True)
-        return np.array(first, np.int32), np.array(second)
+    def cuts(self) -> list[tuple[Any, ...]]:
+        """All cuts in preorder; ``LEAF`` and 0 for leaves."""
+        return [(LEAF, 0) if cut is None else cut for _, cut in self.preorder()]
+
+
+def _columns(trees: Sequence[Tree]) -> tuple[Array, Array]:
+    """Both parts of all cuts, one tree behind the other."""
+    cuts = [cut for tree in trees for cut in tree.cuts()]
+    return np.array([first for first, _ in cuts], np.int32), np.array([second for _, second in cuts])
 
 
 def input_tree(tree: Tree) -> InputTree:
-    axis, cut = tree.columns()
+    axis, cut = _columns([tree])
     return InputTree(axis, cut.astype(np.float64))
 
 
-def sign_tree(first: Sequence[int], tree: Tree, shared: Sequence[int], multiplied: Sequence[int]) -> SignTree:
-    """The record of a tree whose leaves are a ``Leaf`` each; without conjunctions that are left there are none."""
-    node, cell = tree.columns() if tree.leaves else (np.zeros(0), np.zeros(0))
-    leaves = [tree.leaves[number] for number, cut in tree.preorder() if cut is None] if tree.leaves else []
-    left = sum(row < 0 for row in first)
+def sign_tree(
+    first: Sequence[int],
+    trees: Sequence[Tree],
+    shared: Sequence[int] = (),
+    multiplied: Sequence[int] = (),
+    refined: Sequence[RefinedRow] = (),
+) -> SignTree | None:
+    """The record of a tree for each conjunction that is left, with a ``Leaf`` at each leaf; None if it is too large."""
+    if sum(t.nbytes for t in trees) + sum(row.nbytes for row in refined) > MOST_BYTES // 2:
+        return None
+    node, cell = _columns(trees)
+    leaves = [tree.leaves[number] for tree in trees for number, cut in tree.preorder() if cut is None]
 
     def written(pairs: Sequence[Sequence[tuple[Array, Array]]], count: int) -> tuple[Array, Array, Array]:
-        counts = np.array([[len(cells) for cells, _ in of] for of in pairs], np.int32).reshape(len(leaves), count)
+        counts = np.array([[len(cells) for cells, _ in of] for of in pairs], np.int32).reshape(len(pairs), count)
         cells = np.concatenate([np.zeros(0), *(cells for of in pairs for cells, _ in of)])
-        numbers = np.concatenate([np.zeros(0), *(numbers.reshape(-1) for of in pairs for _, numbers in of)])
+        numbers = np.concatenate([np.zeros(0), *(numbers for of in pairs for _, numbers in of)])
         return counts, cells.astype(np.int32), numbers.astype(np.float32)
 
     return SignTree(
         np.array(first, np.int32),
-        node.astype(np.int32),
+        node,
         cell.astype(np.int32),
-        np.array([leaf.rows for leaf in leaves], np.int32).reshape(len(leaves), left),
+        np.array([leaf.row for leaf in leaves], np.int32),
         np.array(shared, np.int32),
         *written([leaf.shares for leaf in leaves], len(shared)),
         np.array(multiplied, np.int32),
         *written([leaf.multipliers for leaf in leaves], len(multiplied)),
+        np.array([found.operator for found in refined], np.int32),
+        np.array([found.row for found in refined], np.int32),
+        *written([found.shares for found in refined], len(shared)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -29,8 +29,8 @@ from gradspec.verify.certificate import (
     property_digest,
     read_certificate,
 )
-from gradspec.verify.checker_bounds import MOST_CELLS, CheckedBox, CheckedNetwork, Known, Rows, own
-from gradspec.verify.property import Conjunction, Property, PropertyCase
+from gradspec.verify.checker_bounds import MOST_CELLS, CheckedBox, CheckedNetwork, Ends, Known, Rows, own
+from gradspec.verify.property import Property, PropertyCase
 from gradspec.verify.vnnlib import read_vnnlib
 
 Item = TypeVar("Item")
@@ -80,6 +80,12 @@ class CheckedCase:
             lows.append(low[ends].astype(np.float64))
             highs.append(high[ends].astype(np.float64))
         self.low, self.high = np.concatenate(lows), np.concatenate(highs)
+        self._coefficients = _stack(np.concatenate([of.C, of.D], axis=1) for of in case.unsafe)
+        self._errors = _stack(np.concatenate([of.C_error, of.D_error], axis=1) for of in case.unsafe)
+        self._bounds = _stack(of.b for of in case.unsafe)
+        self.counts = np.array([len(of.inequalities) for of in case.unsafe], np.int64)
+        self.starts = np.cumsum(self.counts) - self.counts
+        """Of each conjunction, the number of its first row among all rows."""
 
     def inputs(self, low: Array, high: Array) -> Known:
         """Flat boxes, as those of the graph's inputs."""
@@ -90,27 +96,21 @@ class CheckedCase:
             found[var] = low[:, cells].reshape(shape), high[:, cells].reshape(shape)
         return found
 
-    def refuted(self, found: Mapping[Var, CheckedBox], numbers: Sequence[int], rows: Array, free: FreeNumbers) -> Array:
-        """``(boxes, rows)``: whether ``rows[box, k]`` of conjunction ``numbers[k]`` is shown to be violated."""
+    def refuted(self, found: Mapping[Var, CheckedBox], rows: Array, free: FreeNumbers) -> Array:
+        """``(boxes, rows)``: whether row number ``rows[box, k]``, or ``rows[0, k]``, is shown to be violated."""
         count = len(next(iter(found.values())).low)
         most = max(1, MOST_CELLS // (count * self.network.largest))
         parts = [np.zeros((count, 0), bool)]
-        for begun in range(0, len(numbers), most):
+        for begun in range(0, rows.shape[1], most):
             part = slice(begun, begun + most)
-            parts.append(self._above(found, numbers[part], rows[:, part], free.rows(part)))
+            parts.append(self._above(found, rows[:, part], free.rows(part)))
         return np.concatenate(parts, axis=1)
 
-    def _above(self, found: Mapping[Var, CheckedBox], numbers: Sequence[int], rows: Array, free: FreeNumbers) -> Array:
+    def _above(self, found: Mapping[Var, CheckedBox], rows: Array, free: FreeNumbers) -> Array:
         """Whether a lower bound of the row is above its bound, and above what its coefficients lose as floats."""
-        unsafe = [self.unsafe[number] for number in numbers]
-
-        def picked(field: Callable[[Conjunction], Array]) -> Array:
-            return np.stack([field(of)[rows[:, k]] for k, of in enumerate(unsafe)], axis=1)
-
-        both = picked(lambda of: np.concatenate([of.C, of.D], axis=1))
-        errors = picked(lambda of: np.concatenate([of.C_error, of.D_error], axis=1))
-        bounds, count = picked(lambda of: of.b), len(next(iter(found.values())).low)
-        targets, extra, begun = [], np.zeros((count, len(unsafe))), 0
+        both, errors, bounds = self._coefficients[rows], self._errors[rows], self._bounds[rows]
+        count = len(next(iter(found.values())).low)
+        targets, extra, begun = [], np.zeros((count, rows.shape[1])), 0
         for var in (*self.network.graph.outputs, *self.network.graph.inputs):
             cells = slice(begun, begun := begun + var.type.size)
             if both[..., cells].any():
@@ -124,11 +124,14 @@ class CheckedCase:
 
     def by_any_row(self, found: Mapping[Var, CheckedBox]) -> Array:
         """``(boxes,)``: whether every conjunction has a row that is shown to be violated, by the usual slopes."""
-        pairs = [(i, row) for i, of in enumerate(self.unsafe) for row in range(len(of.inequalities))]
-        numbers, rows = [i for i, _ in pairs], np.array([[row for _, row in pairs]], np.int64)
-        holds = self.refuted(found, numbers, rows, FreeNumbers({}, {}))
-        parts = [holds[:, [k for k, i in enumerate(numbers) if i == of]].any(axis=1) for of in range(len(self.unsafe))]
+        holds = self.refuted(found, np.arange(self.counts.sum())[None], FreeNumbers({}, {}))
+        parts = [holds[:, begun : begun + n].any(axis=1) for begun, n in zip(self.starts, self.counts, strict=True)]
         return np.logical_and.reduce([np.ones(len(holds), bool), *parts])  # type: ignore[no-any-return]
+
+
+def _stack(arrays: Iterable[Array]) -> Array:
+    found = list(arrays)
+    return np.concatenate(found) if found else np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -146,12 +149,12 @@ class FreeNumbers:
 
 
 def _leaves(
-    first: Array, second: Array, root: object, parts: Callable[[Any, Any, Any], tuple[Any, Any]]
+    first: Array, second: Array, roots: Sequence[object], parts: Callable[[Any, Any, Any], tuple[Any, Any]]
 ) -> Iterator[Any]:
-    """What the leaves of a tree in preorder have of the root, which is divided at every inner node."""
+    """What the leaves of trees in preorder have of the roots, which are divided at every inner node."""
     if first.ndim != 1 or first.shape != second.shape:
         raise RefusedError("the tree is not written as two columns of one length")
-    stack = [root]
+    stack = [*reversed(roots)]
     for a, b in zip(first.tolist(), second.tolist(), strict=True):
         if not stack:
             raise RefusedError("the tree goes on behind its last leaf")
@@ -160,7 +163,7 @@ def _leaves(
             yield part
         else:
             stack += reversed(parts(part, a, b))
-        if len(stack) > MOST_DEPTH:
+        if len(stack) > MOST_DEPTH + len(roots):
             raise RefusedError(f"the tree is more than {MOST_DEPTH} deep")
     if stack:
         raise RefusedError(f"the tree does not cover its box: {len(stack)} parts of it have no leaves")
@@ -183,10 +186,10 @@ def check_inputs(case: CheckedCase, tree: InputTree) -> int:
         return (low, below), (above, high)
 
     network = case.network
-    most_rows = max([2 * v.type.size for v in network.inner] + [sum(len(of.inequalities) for of in case.unsafe), 1])
+    most_rows = max([2 * v.type.size for v in network.inner] + [int(case.counts.sum()), 1])
     most = max(1, min(MOST_BOXES, MOST_CELLS // (most_rows * network.largest)))
     count = 0
-    for boxes in _in_batches(_leaves(tree.axis, tree.cut, (case.low, case.high), halves), most):
+    for boxes in _in_batches(_leaves(tree.axis, tree.cut, [(case.low, case.high)], halves), most):
         inputs = case.inputs(*(np.stack(ends) for ends in zip(*boxes, strict=True)))
         found = network.boxes(inputs, network.tighten(inputs))
         proved = case.by_any_row(found)
@@ -197,62 +200,91 @@ def check_inputs(case: CheckedCase, tree: InputTree) -> int:
 
 
 Sides = tuple[tuple[int, int, bool], ...]
+"""Operators and cells of their operands, and whether these are not negative."""
 
 
 class SignCheck:
-    """A tree of signs: at every leaf, stated rows refute the conjunctions that the usual slopes leave open."""
+    """Trees of signs: at every leaf, a stated row refutes the conjunction that the tree is of."""
 
     def __init__(self, case: CheckedCase, tree: SignTree) -> None:
         self._case, self._tree, self._network = case, tree, case.network
         if tree.first.shape != (len(case.unsafe),):
             raise RefusedError("a row, or none, is not stated for each conjunction")
         self._inputs = case.inputs(case.low[None], case.high[None])
-        self._known = self._network.tighten(self._inputs)
         self._open = [i for i, row in enumerate(tree.first.tolist()) if row < 0]
+        self._fits()
+        self._refined = 0
+        self._known = self._network.tighten(self._inputs, self._refine)
+        if self._refined < len(tree.refined):
+            raise RefusedError("bounds are refined in another order than that of the operators, or of no operand")
 
     def leaves(self) -> int:
         tree, case, network = self._tree, self._case, self._network
-        self._fits()
         done = [i for i in range(len(case.unsafe)) if i not in self._open]
         found = network.boxes(self._inputs, self._known)
-        holds = case.refuted(found, done, tree.first[None, done], FreeNumbers({}, {}))
+        holds = case.refuted(found, (case.starts[done] + tree.first[done])[None], FreeNumbers({}, {}))
         if not holds.all():
             raise RefusedError(f"conjunction {done[int(np.argmin(holds[0]))]} is not refuted by the usual slopes")
-        most = max(1, min(MOST_BOXES, MOST_CELLS // (max(1, len(self._open)) * network.largest)))
+        most = max(1, min(MOST_BOXES, MOST_CELLS // network.largest))
         self._root = {v: (found[v].low, found[v].high) for v in network.inner}
         count = 0
-        parts = _leaves(tree.node, tree.cell, (), self._sides) if self._open else iter(())
+        parts = _leaves(tree.node, tree.cell, [(conjunction, ()) for conjunction in self._open], self._sides)
         for leaves in _in_batches(parts, most):
             self._check(leaves, count)
             count += len(leaves)
         if count != len(tree.rows):
-            raise RefusedError(f"the tree has {count} leaves, and rows are stated for {len(tree.rows)}")
+            raise RefusedError(f"the trees have {count} leaves, and rows are stated for {len(tree.rows)}")
         return max(count, 1)
 
     def _fits(self) -> None:
-        """The arrays have the sizes that they need, and name rows, operators and cells that there are."""
-        tree, unsafe = self._tree, self._case.unsafe
-        if tree.rows.ndim != 2 or tree.rows.shape[1] != len(self._open):
-            raise RefusedError("leaves do not state a row for each conjunction that is left")
-        counts = np.array([len(of.inequalities) for of in unsafe], np.int64)
-        if np.any(tree.first >= counts) or np.any(tree.rows < 0) or np.any(tree.rows >= counts[self._open]):
+        """The arrays have the sizes that they need, and name operators and cells that there are."""
+        tree = self._tree
+        if tree.rows.ndim != 1:
+            raise RefusedError("leaves do not state a row each")
+        if np.any(tree.first >= self._case.counts):
             raise RefusedError("a row is stated that a conjunction does not have")
-        if not self._open and (tree.node.size or tree.rows.size):
-            raise RefusedError("there is a tree, and no conjunction is left for it")
+        if tree.refined.ndim != 1 or tree.refined_rows.shape != tree.refined.shape:
+            raise RefusedError("refined bounds do not state an operator and a row each")
+        refined = tree.refined_share_counts, tree.refined_share_cells, tree.refined_shares
         kinds = (
-            (tree.shared, tree.share_counts, tree.share_cells, tree.shares),
-            (tree.multiplied, tree.multiplier_counts, tree.multiplier_cells, tree.multipliers),
+            (tree.rows, tree.shared, tree.share_counts, tree.share_cells, tree.shares),
+            (tree.rows, tree.multiplied, tree.multiplier_counts, tree.multiplier_cells, tree.multipliers),
+            (tree.refined, tree.shared, *refined),
         )
-        for nodes, sizes, cells, numbers in kinds:
+        for each, nodes, sizes, cells, numbers in kinds:
             operands = [self._operand(number) for number in nodes.reshape(-1).tolist()]
-            if nodes.ndim != 1 or sizes.shape != (len(tree.rows), len(nodes)) or np.any(sizes < 0):
-                raise RefusedError("slopes or multipliers are not counted for each leaf and operator")
+            if nodes.ndim != 1 or sizes.shape != (len(each), len(nodes)) or np.any(sizes < 0):
+                raise RefusedError("slopes or multipliers are not counted for each leaf or row and operator")
             total = int(sizes.sum(dtype=np.int64))
-            if cells.shape != (total,) or numbers.shape != (total * len(self._open),):
+            if cells.shape != (total,) or numbers.shape != (total,):
                 raise RefusedError("there are not as many slopes or multipliers as are counted")
             limits = np.repeat(np.tile([v.type.size for v in operands], len(sizes)), sizes.reshape(-1))
             if np.any(cells < 0) or np.any(cells >= limits):
                 raise RefusedError("a slope or multiplier is stated for a cell that there is not")
+
+    def _refine(self, var: Var, found: Mapping[Var, CheckedBox], ends: Ends) -> Ends:
+        """The bounds of an operand, made tighter by the rows stated of it, which follow those of the operand before."""
+        tree, network, begun = self._tree, self._network, self._refined
+        low, high = (end.copy() for end in ends)
+        while self._refined < len(tree.refined) and self._operand(int(tree.refined[self._refined])) is var:
+            self._refined += 1
+        most = max(1, MOST_CELLS // network.largest)
+        for first in range(begun, self._refined, most):
+            count = min(most, self._refined - first)
+            stated = tree.refined_rows[first : first + count].astype(np.int64)
+            cells = np.abs(stated) - 1
+            if np.any(cells < 0) or np.any(cells >= var.type.size):
+                raise RefusedError("a bound is refined of a cell that there is not")
+            rows = np.zeros((1, count, var.type.size))
+            rows[0, np.arange(count), cells] = np.sign(stated)
+            arrays = tree.refined_share_counts, tree.refined_share_cells, tree.refined_shares
+            slopes = self._place_numbers(first, count, tree.shared, *arrays, np.nan)
+            shares = {network.numbered[number]: a.swapaxes(0, 1) for number, a in slopes.items()}
+            lower = network.lower(found, [(var, rows.reshape(1, count, *var.shape))], shares, {})[0]
+            above = stated > 0
+            np.maximum.at(low.reshape(-1), cells[above], lower[above])
+            np.minimum.at(high.reshape(-1), cells[~above], -lower[~above])
+        return low, high
 
     def _operand(self, number: int) -> Var:
         """What the operator of this number bends at 0."""
@@ -261,16 +293,17 @@ class SignCheck:
             raise RefusedError(f"operator {number} does not bend at 0")
         return nodes[number].inputs[0]
 
-    def _sides(self, sides: Sides, number: int, cell: int) -> tuple[Sides, Sides]:
+    def _sides(self, part: tuple[int, Sides], number: int, cell: int) -> Any:
+        conjunction, sides = part
         var = self._operand(number)
         if var not in self._network.inner or not 0 <= cell < var.type.size:
             raise RefusedError(f"there is no cell {cell} before operator {number} whose sign can be split")
-        return (*sides, (number, cell, False)), (*sides, (number, cell, True))
+        return tuple((conjunction, (*sides, (number, cell, above))) for above in (False, True))
 
-    def _check(self, leaves: Sequence[Sides], begun: int) -> None:
+    def _check(self, leaves: Sequence[tuple[int, Sides]], begun: int) -> None:
         count = len(leaves)
         known = {v: tuple(np.repeat(end, count, axis=0) for end in ends) for v, ends in self._root.items()}
-        for i, sides in enumerate(leaves):
+        for i, (_, sides) in enumerate(leaves):
             for number, cell, above in sides:
                 end = known[self._operand(number)][not above][i].reshape(-1)
                 end[cell] = max(end[cell], 0.0) if above else min(end[cell], 0.0)
@@ -282,11 +315,14 @@ class SignCheck:
         found = self._network.boxes(inputs, known)  # type: ignore[arg-type]
         if begun + count > len(self._tree.rows):
             raise RefusedError("rows are stated for fewer leaves than there are")
+        conjunctions, rows = [number for number, _ in leaves], self._tree.rows[begun : begun + count]
+        if np.any(rows < 0) or np.any(rows >= self._case.counts[conjunctions]):
+            raise RefusedError("a row is stated that a conjunction does not have")
         free = self._free(begun, count, found)
-        holds = self._case.refuted(found, self._open, self._tree.rows[begun : begun + count], free)
-        proved = empty | holds.all(axis=1)
+        holds = self._case.refuted(found, (self._case.starts[conjunctions] + rows)[:, None], free)
+        proved = empty | holds[:, 0]
         if not proved.all():
-            raise RefusedError(f"leaf {begun + int(np.argmin(proved))} of the tree of signs is not proved")
+            raise RefusedError(f"leaf {begun + int(np.argmin(proved))} of the trees of signs is not proved")
 
     def _free(self, begun: int, count: int, found: Mapping[Var, CheckedBox]) -> FreeNumbers:
         tree, network, part = self._tree, self._network, (begun, count)
@@ -305,19 +341,16 @@ class SignCheck:
         self, begun: int, count: int, nodes: Array, sizes: Array, cells: Array, numbers: Array, usual: float
     ) -> dict[int, Array]:
         """The numbers of some leaves for each operator, in the places of their cells."""
-        rows = len(self._open)
         at = int(sizes[:begun].sum(dtype=np.int64))
         found: dict[int, Array] = {}
         for i in range(count):
             for number, size in zip(nodes.tolist(), sizes[begun + i].tolist(), strict=True):
                 if size:
-                    var = self._operand(number)
                     if number not in found:
-                        found[number] = np.full((count, rows, var.type.size), usual)
-                    block = numbers[at * rows : (at + size) * rows].reshape(rows, size)
-                    found[number][i][:, cells[at : at + size]] = block
+                        found[number] = np.full((count, self._operand(number).type.size), usual)
+                    found[number][i, cells[at : at + size]] = numbers[at : at + size]
                 at += size
-        return {n: a.reshape(count, rows, *self._operand(n).shape) for n, a in found.items()}
+        return {n: a.reshape(count, 1, *self._operand(n).shape) for n, a in found.items()}
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------

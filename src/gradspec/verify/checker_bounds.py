@@ -100,8 +100,10 @@ def plain_box(low: Array, high: Array) -> CheckedBox:
     return CheckedBox(low, high, 1, np.maximum(np.abs(low), np.abs(high)))
 
 
-Known = Mapping[Var, tuple[Array, Array]]
+Ends = tuple[Array, Array]
+Known = Mapping[Var, Ends]
 Rows = Mapping[Any, Array]
+Refine = Callable[[Var, Mapping[Var, CheckedBox], Ends], Ends]
 
 
 class CheckedNetwork:
@@ -265,13 +267,13 @@ class CheckedNetwork:
             tally.lose(np.abs(arriving), own(var.type.size) * box.size)
         return tally.total()
 
-    def tighten(self, inputs: Known) -> dict[Var, tuple[Array, Array]]:
-        """Bounds of what bends are applied to, each by lines over those before it."""
-        known: dict[Var, tuple[Array, Array]] = {}
+    def tighten(self, inputs: Known, refine: Refine = lambda var, found, ends: ends) -> dict[Var, Ends]:
+        """Bounds of what bends are applied to, each by lines over those before it, and what else makes it tighter."""
+        known: dict[Var, Ends] = {}
         for var, worthwhile in self.inner.items():
             if worthwhile:
                 found = self.boxes(inputs, known)
-                known[var] = self._tighten_cells(var, found)
+                known[var] = refine(var, found, self._tighten_cells(var, found))
         return known
 
     def _tighten_cells(self, var: Var, found: Mapping[Var, CheckedBox]) -> tuple[Array, Array]:

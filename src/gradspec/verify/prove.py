@@ -32,13 +32,14 @@ from gradspec.verify.branching import (
     InputSplitting,
     ProofGoal,
     Queue,
+    SignPart,
     SignSplitting,
-    SplitConstraint,
     split_box,
 )
 from gradspec.verify.certificate import (
     Certificate,
     InputTree,
+    RefinedRow,
     SignTree,
     Tree,
     input_tree,
@@ -47,6 +48,7 @@ from gradspec.verify.certificate import (
     sign_tree,
 )
 from gradspec.verify.property import Conjunction, Property, PropertyCase, size_of
+from gradspec.verify.refining import Refining
 
 FEW_INPUTS = 12
 """Up to so many inputs that vary, boxes of inputs are split; with more, signs of inner variables."""
@@ -189,7 +191,7 @@ class _Search:
     def decide(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
         """The status of one case, its margin, and a witness if it is refuted."""
         if not case.unsafe:
-            self.trees.append(sign_tree([], Tree(), (), ()))
+            self.trees.append(sign_tree([], []))
             return "proved", np.inf, None
         alone = replace(property, cases=(case,))
         try:
@@ -287,45 +289,47 @@ class _Search:
         known = bounder.tighten(inputs, bounder.unknown())
         lower = bounder.lower(inputs, known, bounder.graph.outputs[0], goal.rows)
         self.parts += 1
-        first, tree = goal.proved_rows(lower), Tree()
-        if float(goal.margins(lower)) > 0:
-            self.trees.append(sign_tree(first, tree, (), ()))
-            return "proved", float(goal.margins(lower)), None
+        first, margin = goal.proved_rows(lower), float(goal.margins(lower))
+        if margin > 0:
+            self.trees.append(sign_tree(first, []))
+            return "proved", margin, None
         witness = self._attack(bounder.graph, case, property)
         if witness is not None:
             return "refuted", -np.inf, witness
-        goal = goal.without_proved(lower)
+        refining = Refining(bounder, inputs, self._check_time)
+        refined = refining.bounds()
+        if refining.rows:
+            known, lower = refined, bounder.lower(inputs, refined, bounder.graph.outputs[0], goal.rows)
+            first, margin = goal.proved_rows(lower), float(goal.margins(lower))
         splitting = SignSplitting(bounder, goal, inputs, known)
-        margin, leaf = splitting.bound_root(FIRST_STEPS)
-        tree.end(0, leaf)
-        found = ("proved", margin, None) if margin > 0 else self._branch_on_signs(splitting, tree)
-        if found[0] == "proved":
-            self.trees.append(sign_tree(first, tree, *splitting.numbers()) if tree.is_complete else None)
-        return found
+        return self._branch_on_signs(splitting, first, refining.rows)
 
-    def _branch_on_signs(self, splitting: SignSplitting, tree: Tree) -> Any:
-        queue, proved, least = Queue(), 0, np.inf
-        numbers, parts = [0], list[tuple[SplitConstraint, ...]]([()])
-        while True:
+    def _branch_on_signs(
+        self, splitting: SignSplitting, first: Sequence[int], refined: Sequence[RefinedRow]
+    ) -> tuple[str, float, tuple[Array, ...] | None]:
+        trees = {number: Tree() for number, row in enumerate(first) if row < 0}
+        queue, roots, proved, least = Queue(), [SignPart(number) for number in trees], 0, np.inf
+        while roots or len(queue):
             self._check_time()
-            margins, sides, leaf = splitting.bound_parts(parts, STEPS)
+            parts, roots, steps = roots[: splitting.together], roots[splitting.together :], FIRST_STEPS
+            if not parts:
+                taken, steps = queue.pop(max(1, splitting.together // 2)), STEPS
+                parts = [half for part, side in taken for half in splitting.halves(part, side, trees)]
+            found = splitting.bound_parts(parts, steps)
             self.parts += len(parts)
-            for i, (number, margin, side) in enumerate(zip(numbers, margins, sides, strict=True)):
+            for i, (part, margin, side) in enumerate(zip(parts, found.margins, found.sides, strict=True)):
                 if margin > 0:
                     proved, least = proved + 1, min(least, float(margin))
-                    tree.end(number, leaf(i))
+                    trees[part.conjunction].end(part.number, found.leaf(i))
                 elif side is None:
                     return "unknown", float(margin), None
                 else:
-                    queue.push(margin, (number, parts[i], side))
+                    queue.push(margin, (replace(part, start=found.free.at(i).halved()), side))
             self._report_progress(proved, queue)
-            if not len(queue):
-                return "proved", least, None
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
-            taken = queue.pop(max(1, splitting.together // 2))
-            numbers = [half for number, _, side in taken for half in tree.split(number, *splitting.split_at(side))]
-            parts = [(*part, replace(side, above=above)) for _, part, side in taken for above in (False, True)]
+        self.trees.append(sign_tree(first, list(trees.values()), *splitting.numbers(), refined))
+        return "proved", least, None
 
     def _report_progress(self, proved: int, queue: Queue) -> None:
         if self._report is not None:

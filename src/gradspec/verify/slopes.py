@@ -31,22 +31,37 @@ class Free:
     def arrays(self) -> list[Array]:
         return [*self.shares, *self.multipliers]
 
-    def take(self, domains: Any) -> Free:
-        return Free([a[domains] for a in self.shares], [a[domains] for a in self.multipliers])
+    def at(self, domain: int) -> Free:
+        return Free([a[domain] for a in self.shares], [a[domain] for a in self.multipliers])
+
+    def halved(self) -> Free:
+        """In half the memory: whatever the numbers are rounded to is sound."""
+        half = np.finfo(np.float16)
+        return Free(*([np.clip(a, half.min, half.max).astype(half.dtype) for a in of] for of in self._pair()))
+
+    @classmethod
+    def stack(cls, domains: Sequence[Free], dtype: Any) -> Free:
+        pairs = zip(*(domain._pair() for domain in domains), strict=True)
+        return cls(*([np.stack(arrays).astype(dtype) for arrays in zip(*of, strict=True)] for of in pairs))
+
+    def _pair(self) -> tuple[list[Array], list[Array]]:
+        return self.shares, self.multipliers
 
 
 class FreeLines:
-    """Lower bounds of rows of one target over many domains, each with its box, what is known, and its free numbers."""
+    """Lower bounds of so many rows of a target over many domains, each with its box, its rows and its free numbers."""
 
-    def __init__(self, bounder: Bounder, target: Var, rows: Array) -> None:
+    def __init__(self, bounder: Bounder, target: Var, rows: int, *, multiplied: bool = True) -> None:
         self.bounder, self.target, self.rows = bounder, target, rows
-        self.shared = [node for node in bounder.relaxed if node.op.kinks is not None]
-        self.multiplied = [v for v in bounder.pre_activations if any(v in node.inputs for node in self.shared)]
+        computed = [v for node in bounder.graph.nodes for v in node.outputs]
+        before = set(computed[: computed.index(target)]) if target in computed else set()
+        self.shared = [node for node in bounder.kinked if node.outputs[0] in before]
+        self.multiplied = [v for v in bounder.pre_activations if multiplied and v in before and bounder.bends(v)]
         self._runs = bounder.runs
 
     def initial(self, boxes: IntermediateBounds) -> Free:
         """The usual slopes, from boxes of one domain, and multipliers of 0."""
-        shape, dtype = (1, len(self.rows)), self.bounder.arithmetic.dtype.numpy
+        shape, dtype = (1, self.rows), self.bounder.arithmetic.dtype.numpy
         shares = []
         for node in self.shared:
             low, high = boxes.ends.get(node.inputs[0], (np.zeros(1), np.zeros(1)))
@@ -55,49 +70,48 @@ class FreeLines:
 
     def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
         """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
-        key = (self.target, len(self.rows), domains, gradient)
+        key = (self.target, self.rows, len(self.multiplied), domains, gradient)
         if key not in self._runs:
             b, inner = self.bounder, self.bounder.pre_activations
             boxes, free = sum(1 + is_bounded for is_bounded in b.bounded), len(self.shared) + len(self.multiplied)
             fixed = boxes + 2 * len(inner)
             wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed + 1, fixed + 1 + free)}[gradient]
             whole = lines(b.graph, b.arithmetic, b.bounded, self.target, inner, self.shared, self.multiplied)
-            graph = whole.simplify().batch(len(self.rows), [*[None] * fixed, *[0] * (1 + free)])
+            graph = whole.simplify().batch(self.rows, [*[None] * fixed, *[0] * (1 + free)])
             graph = graph.vjp(tuple(wrt)) if gradient else graph
-            graph = graph.batch(domains, [*[0] * fixed, None, *[0] * free, *[0] * bool(gradient)])
-            self._runs[key] = compile(graph.simplify())
+            self._runs[key] = compile(graph.batch(domains).simplify())
         return self._runs[key]  # type: ignore[no-any-return]
 
-    def lower(self, inputs: Sequence[Array], known: Sequence[Array], free: Free) -> Array:
-        """``(domains, rows)``; ``inputs`` and ``known`` have a leading axis of domains."""
-        return self._run(len(inputs[0]))(*inputs, *known, self.rows, *free.arrays())  # type: ignore[no-any-return]
-
-    def gradient(self, inputs: Sequence[Array], known: Sequence[Array], free: Free, weights: Array) -> list[Array]:
-        """The gradient of ``⟨weights, bounds⟩`` in each end of ``known``."""
-        return self._run(len(inputs[0]), "known")(*inputs, *known, self.rows, *free.arrays(), weights)[1:]  # type: ignore[no-any-return]
+    def gradient(self, domains: Sequence[Array], free: Free, weights: Array) -> list[Array]:
+        """The gradient of ``⟨weights, bounds⟩`` in each end of what is known."""
+        return self._run(len(weights), "known")(*domains, *free.arrays(), weights)[1:]  # type: ignore[no-any-return]
 
     def improve(
-        self, inputs: Sequence[Array], known: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
+        self, domains: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
     ) -> tuple[Array, Free]:
-        """The best bounds found in some steps of ascent, and the free numbers they came from."""
+        """The best bounds found in some steps of ascent, ``(domains, rows)``, and the free numbers they came from.
+
+        ``domains`` are the boxes of inputs, what is known, and the rows, each with a leading axis of domains.
+        """
+        count = len(domains[0])
         if not free.arrays():  # no kinks, nothing to improve
-            bound = self.lower(inputs, known, free)
+            bound = self._run(count)(*domains)
             return np.where(np.isnan(bound), -np.inf, bound), free
-        run = self._run(len(inputs[0]), "free")
-        ones = np.ones((len(inputs[0]), len(self.rows)), self.bounder.arithmetic.dtype.numpy)
+        run = self._run(count, "free")
+        ones = np.ones((count, self.rows), self.bounder.arithmetic.dtype.numpy)
         arrays = [a.copy() for a in free.arrays()]
         best, kept = None, [a.copy() for a in arrays]
         mean, size = [np.zeros_like(a) for a in arrays], [np.zeros_like(a) for a in arrays]
-        for count in range(steps + 1):
-            bound, *gradients = run(*inputs, *known, self.rows, *arrays, ones)
+        for step in range(steps + 1):
+            bound, *gradients = run(*domains, *arrays, ones)
             bound = np.where(np.isnan(bound), -np.inf, bound)
             better = np.ones(bound.shape, bool) if best is None else bound > best
             best = bound if best is None else np.fmax(best, bound)
             for old, new in zip(kept, arrays, strict=True):
                 old[better] = new[better]
-            if count == steps or done(best):
+            if step == steps or done(best):
                 break
-            self._ascend(arrays, gradients, mean, size, count)
+            self._ascend(arrays, gradients, mean, size, step)
         return best, Free(kept[: len(self.shared)], kept[len(self.shared) :])  # type: ignore[return-value]
 
     def _ascend(
