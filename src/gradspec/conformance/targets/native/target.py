@@ -74,8 +74,8 @@ class NativeTarget(Target):
         return unspecified(problem, mode)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        """Kernels of their own, and one of the ways to the same kernels, which differs from problem to problem: building
-        graphs takes longer than running them."""
+        """Kernels of their own, and one of the ways to the same kernels, which differs from problem to problem:
+        building graphs takes longer than running them."""
         told = {**encode(problem), "attributes": dict(problem.attributes)}
         ways = ways_to(problem)
         way = ways[crc32(repr((mode, sorted(told.items()))).encode()) % len(ways)]
