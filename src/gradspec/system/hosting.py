@@ -587,6 +587,18 @@ class KernelHost:
                 self.drop_session()
             raise
 
+    def fate(self, action: Callable[[], object], seconds: float) -> str:
+        """``crash`` if an action ends the process of the kernel, ``hang`` if a call of it takes longer, or nothing."""
+        limit, self.limit = self.limit, seconds
+        try:
+            with suppress(Exception):
+                action()
+            return ""
+        except HostLostError as loss:
+            return "hang" if loss.silence else "crash"
+        finally:
+            self.limit = limit
+
     @property
     def pid(self) -> int:
         """Of the process that serves calls."""
