@@ -328,6 +328,7 @@ def verify(**options: Any) -> None:
 @click.option("--own-work", help="Report library operators: any, no_reference, or operators not allowed: mm,conv.")
 @click.option("--time", "timed", is_flag=True, help="Score speed, too, beside the reference, eager and compiled.")
 @click.option("--rounds", type=click.IntRange(3), default=20, help="Timed calls of each. [20]")
+@click.option("--sizes", default="", help='Types to time on, "f32[4096,4096]". [the first that are judged]')
 @click.option("--fixed-sizes", is_flag=True, help="Judge on the problem's own sizes alone.")
 @click.option("--cells", type=click.IntRange(1), help="The most cells of a problem; larger ones are made smaller.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), default=20.0, help="Seconds for one call. [20]")

@@ -16,6 +16,7 @@ from gradspec.referee.formats import (
     pattern_of,
     write_types,
 )
+from gradspec.referee.timing import timed_types
 from gradspec.spec.errors import FormatError
 
 HERE = Path(__file__).parent
@@ -180,6 +181,25 @@ def test_operators_have_usual_inputs():
     loaded = load_problem(ProblemSource("backendbench", "mm.default"))
     assert write_types(loaded.types) == "f32[16,32],f32[32,16]"
     assert loaded.call.entry == "mm__default_kernel_impl"
+    assert "judged on f32[16,32],f32[32,16]" in loaded.notes[0]
+
+
+def test_an_operator_has_the_traces_beside_it(tmp_path):
+    for name in ("relu__default", "sum__dim_IntList"):
+        (tmp_path / name).mkdir()
+        written(tmp_path / name, **{f"{name}_implementation_v1": ""})
+    (tmp_path / "traces.txt").write_text(TRACE)
+    assert [Path(one.source.inputs).name for one in list_submissions(str(tmp_path))] == ["", "traces.txt"]
+    given = list_submissions(str(tmp_path), inputs="f32[4]")
+    assert [one.source.inputs for one in given] == ["f32[4]", "f32[4]"]
+
+
+def test_kernels_are_timed_on_the_sizes_asked_for():
+    loaded = load_problem(ProblemSource("backendbench", "mm.default", sizes="f32[9,8],f32[8,7]"))
+    assert write_types([timed_types(loaded)]) == "f32[9,8],f32[8,7]"
+    assert write_types(loaded.types) == "f32[16,32],f32[32,16]"
+    with pytest.raises(FormatError, match="one list of types"):
+        load_problem(ProblemSource("backendbench", "mm.default", sizes="f32[9,8],f32[8,7]; f32[1,1],f32[1,1]"))
 
 
 def test_traces_are_read_without_running_them(tmp_path):

@@ -1,6 +1,7 @@
 """Scores of objects and files, campaigns that go on, times by a clock that tests set, and work of libraries."""
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -126,6 +127,26 @@ def test_lost_tasks_are_tried_again(monkeypatch):
     with ThreadPoolExecutor(1) as executor:
         (outcome,) = referee([Submission(ProblemSource("own", "m:f"), "k.py")], executor=executor, jobs=1)
     assert (outcome.score.verdict, outcome.score.cases) == ("pass", 2)
+
+
+@needs_copies
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("default")  # of the cluster's own making
+def test_a_cluster_of_dask_scores_a_folder(problem, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    files = sorted(str(file) for file in (tmp_path / "solutions").glob("*.py"))
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50, memory_limit=0
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.run(sys.path.insert, 0, str(tmp_path))
+        submissions = [Submission(problem, file) for file in files]
+        settings = ScoreSettings(seed=1, cases=8, seconds=20.0)
+        scores = [one.score for one in referee(submissions, settings, executor=client.get_executor())]
+        client.run(close_judges)
+    assert [(one.verdict, one.error) for one in scores] == [("fail", ""), ("pass", "")]
 
 
 def test_lines_are_known_by_contents_and_settings(tmp_path):

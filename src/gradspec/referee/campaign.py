@@ -18,6 +18,7 @@ from gradspec.conformance.model.codec import decode, encode
 from gradspec.referee.formats import (
     ProblemSource,
     find_source,
+    has_calls,
     operator_of_folder,
     solution_in_folder,
     top_names,
@@ -66,7 +67,7 @@ def list_submissions(problem: str, solution: str | None = None, **options: Any) 
     """The solutions that a command line names, each with its problem.
 
     One problem with a file or a folder of solutions; a folder of KernelBench's problems with a folder of samples; or a
-    folder of BackendBench, whose operators are the problems.
+    folder of BackendBench, whose operators are the problems, with files of traces beside them or none.
     """
     folder = Path(problem)
     if solution is None:
@@ -91,9 +92,11 @@ def _files(folder: Path) -> list[str]:
 def _operators(folder: Path, options: Mapping[str, Any]) -> Iterator[Submission]:
     for one in sorted(path for path in (folder, *folder.iterdir()) if path.is_dir()):
         if (file := solution_in_folder(one.absolute())) is not None:
-            yield Submission(
-                ProblemSource("backendbench", operator_of_folder(one.absolute().name), **options), str(file)
-            )
+            operator = operator_of_folder(one.absolute().name)
+            traces = (path for place in (one, folder) for path in sorted(place.glob("*.txt")))
+            own = next((str(path.absolute()) for path in traces if has_calls(path, operator)), "")
+            chosen = {**options, "inputs": options.get("inputs") or own}
+            yield Submission(ProblemSource("backendbench", operator, **chosen), str(file))
 
 
 def _samples(problems: Path, solutions: Path, options: Mapping[str, Any]) -> Iterator[Submission]:

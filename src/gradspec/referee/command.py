@@ -35,6 +35,7 @@ class RefereeRequest:
     array: str = ""
     fixed: bool = False
     most_cells: int | None = None
+    sizes: str = ""
     jobs: int | None = None
     output: str | None = None
     html: str | None = None
@@ -47,7 +48,7 @@ def perform(request: RefereeRequest, console: Console | None = None) -> int:
         if not Path(file).absolute().parent.is_dir():
             raise FileNotFoundError(f"there is no folder for {file}; create it first")
     more: dict[str, Any] = {} if request.most_cells is None else {"most_cells": request.most_cells}
-    options: dict[str, Any] = {"inputs": request.inputs, "array": request.array, "fixed": request.fixed, **more}
+    options = {name: getattr(request, name) for name in ("inputs", "array", "fixed", "sizes")} | more
     names = (request.problem, request.solution) if request.spec is None else (request.spec, request.problem)
     submissions = list_submissions(*names, **options)
 
@@ -89,7 +90,7 @@ def line_of(outcome: SolutionScore, number: int = 1, count: int = 1) -> str:
 
 def describe_rest(score: Score) -> list[str]:
     """Sentences about own work, times and what was left out."""
-    said = list(score.notes)
+    said = [*score.notes, *([f"contained by: {score.containment}"] if score.containment else [])]
     if score.own_work is not None:
         own = score.own_work
         share = "" if own.share is None else f", {own.share:.0%} of the reference's arithmetic"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,7 +48,8 @@ class ProblemSource:
     """Where a problem is, and in whose format: plain data, from which any process can load it.
 
     ``path`` is a file, a folder, an operator (``add.Tensor``) or ``module:reference``. ``inputs`` are types, or a file
-    of BackendBench's traces. With ``fixed`` sizes, a kernel is judged on the given types alone.
+    of BackendBench's traces. With ``fixed`` sizes, a kernel is judged on the given types alone. ``sizes`` are the types
+    that it is timed on, if not the first that it is judged on.
     """
 
     format: str
@@ -57,6 +58,7 @@ class ProblemSource:
     array: str = ""
     fixed: bool = False
     most_cells: int = MOST_CELLS
+    sizes: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class LoadedProblem:
     """The reference as a function of arrays of its own library."""
     notes: tuple[str, ...] = ()
     """What of the problem is not judged, and what was changed."""
+    timed: Types = ()
+    """The types that it is timed on, where they were asked for."""
     spec: Any = None
     """What the judge is given instead of the reference: a module whose parameters a kernel shares."""
 
@@ -185,7 +189,17 @@ def write_types(lists: Sequence[Types]) -> str:
 def load_problem(source: ProblemSource) -> LoadedProblem:
     """Run the code of a problem; whatever is wrong with it is raised."""
     loaders = {"kernelbench": _kernelbench, "gpumode": _gpumode, "backendbench": _backendbench, "own": _own}
-    return loaders[source.format](source)
+    loaded = loaders[source.format](source)
+    return with_timed_types(loaded, source.sizes) if source.sizes else loaded
+
+
+def with_timed_types(loaded: LoadedProblem, sizes: str) -> LoadedProblem:
+    """The same problem, timed on other types."""
+    types, *more = read_inputs(sizes)[0]
+    if more:
+        raise FormatError(f"sizes are {sizes!r}; give one list of types to time on")
+    loaded.reference.graph(types)  # or why there is none
+    return replace(loaded, timed=types)
 
 
 def _of_torch(
@@ -464,6 +478,7 @@ def _backendbench(source: ProblemSource) -> LoadedProblem:
     else:
         args, lists = _accepted(operator)
         keywords = {}
+        notes.append(f"no inputs were given: it is judged on {write_types(lists)} and sizes around it")
     folder = source.path.replace(".", "__")
     call = SolutionCall(f"{folder}_kernel_impl", tuple(args), keywords)
     # one whose name ends in an underscore writes into its input, and is judged by the other
@@ -505,13 +520,21 @@ def _accepted(operator: Any) -> tuple[list[Pattern], list[Types]]:
     raise FormatError(f"no inputs are known for {operator}; give their types, or a file of traces, as --inputs")
 
 
+def _traced_calls(file: Path, operator: str) -> list[str]:
+    """The calls of an operator in a file of traces."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    section = re.search(rf"^Operator: aten\.{re.escape(operator)}\s*$(.*?)(?=^Operator:|\Z)", text, re.M | re.S)
+    return re.findall(r"^cnt: \d+, (.*)$", section[1], re.M) if section else []
+
+
+def has_calls(file: Path, operator: str) -> bool:
+    return bool(_traced_calls(file, operator))
+
+
 def _read_trace(source: ProblemSource, notes: list[str]) -> tuple[list[Pattern], dict[str, Pattern], list[Types]]:
     """The calls of an operator in a file of traces: those with the arguments that most have beside arrays."""
-    text = Path(source.inputs).read_text(encoding="utf-8")
-    section = re.search(rf"^Operator: aten\.{re.escape(source.path)}\s*$(.*?)(?=^Operator:|\Z)", text, re.M | re.S)
-    rows = re.findall(r"^cnt: \d+, (.*)$", section[1], re.M) if section else []
     calls = dict[str, list[Types]]()
-    for row in rows:
+    for row in _traced_calls(Path(source.inputs), source.path):
         try:
             types = list[TensorType]()
             pattern = _read_call(ast.parse(row.strip("'"), mode="eval").body, types)

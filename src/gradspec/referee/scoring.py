@@ -7,6 +7,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import count
 from json import JSONDecodeError
 from threading import get_ident
 from time import monotonic
@@ -18,6 +19,7 @@ from gradspec.conformance.cases.target_stream import TargetStream
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.run import Run
+from gradspec.conformance.targets.devices import device_named
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 from gradspec.referee.formats import (
     MOST_CELLS,
@@ -25,6 +27,7 @@ from gradspec.referee.formats import (
     ProblemSource,
     find_source,
     load_objects,
+    with_timed_types,
     write_types,
 )
 from gradspec.referee.own_work import OwnWork, Policy, observe, source_of
@@ -125,6 +128,7 @@ def score(
     device: str = "cpu",
     own_work: bool | str | Iterable[str] = False,
     timed: bool = False,
+    sizes: str = "",
     fixed_sizes: bool = False,
     most_cells: int = MOST_CELLS,
     timeout: float = 20.0,
@@ -145,7 +149,8 @@ def score(
     - ``array``, ``device``: whose arrays the kernel takes, and where.
     - ``own_work``: True reports the library operators that the kernel dispatched. ``"no_reference"`` makes it a finding
       to dispatch those of the reference, and a list of operators, ``["mm", "convolution"]``, to dispatch any of them.
-    - ``timed``: measure the kernel and the reference, eager and compiled.
+    - ``timed``: measure the kernel and the reference, eager and compiled, on ``sizes`` (``"f32[4096,4096]"``), or else
+      on the first of the types that it is judged on.
     - ``fixed_sizes``: judge on the given types alone. ``most_cells``: how large a problem in a file may be; constants
       of larger ones are divided.
 
@@ -163,11 +168,19 @@ def score(
     limits = cases, seconds, seed
     settings = ScoreSettings(*limits, tuple(modes), tuple(allow), device, timeout, policy, timed, fail_fast=fail_fast)
     if isinstance(kernel, str) and isinstance(spec, str):
-        source = find_source(spec, inputs=inputs or "", array=array, fixed=fixed_sizes, most_cells=most_cells)
+        options = {
+            "inputs": inputs or "",
+            "array": array,
+            "fixed": fixed_sizes,
+            "most_cells": most_cells,
+            "sizes": sizes,
+        }
+        source = find_source(spec, **options)
         return score_solution(source, kernel, settings)
     if isinstance(kernel, str) or inputs is None:
         raise ValueError("give a kernel and a problem both by name, or both as objects with the types of inputs")
     loaded = load_objects(spec, inputs, array, fixed_sizes)
+    loaded = with_timed_types(loaded, sizes) if sizes else loaded
     shares = hasattr(kernel, "named_parameters") or isinstance(kernel, type)
     return judge_kernel(kernel, replace(loaded, spec=spec) if shares else loaded, settings, shares or bool(array))
 
@@ -290,9 +303,11 @@ def warm_up(loaded: LoadedProblem) -> None:
 class ProblemJudge(KeptProcess):
     """The process of one problem: it runs the problem's code, and judges solutions in copies of itself."""
 
-    def __init__(self, source: ProblemSource, threads: int = 1) -> None:
+    def __init__(self, source: ProblemSource, device: str = "cpu") -> None:
+        own = device_named(device).environment(next(_numbers))
+
         def begin() -> Child:
-            found = environment(threads) | module_path()
+            found = environment(1) | module_path() | own
             return module_child("gradspec.referee.worker", [json.dumps(encode(source))], found)
 
         super().__init__(begin, STARTING)
@@ -323,6 +338,8 @@ class ProblemJudge(KeptProcess):
         return Score("fail", (found,), seconds=monotonic() - start)
 
 
+_numbers = count()
+"""Of processes: those of several GPUs are given out in turn."""
 _judges: dict[int, OrderedDict[tuple[ProblemSource, str], ProblemJudge]] = {}
 """By thread, so that no thread waits for another one's kernel."""
 
@@ -332,7 +349,7 @@ def judge_of(source: ProblemSource, device: str) -> ProblemJudge:
     kept = _judges.setdefault(get_ident(), OrderedDict())
     key = source, device
     if key not in kept or kept[key].is_closed:
-        kept[key] = ProblemJudge(source)
+        kept[key] = ProblemJudge(source, device)
     kept.move_to_end(key)
     while len(kept) > MOST_JUDGES:
         kept.popitem(last=False)[1].close()

@@ -20,7 +20,7 @@ from gradspec.conformance.judge.verdicts import Judge
 from gradspec.conformance.model.reference import Types, call_of
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 from gradspec.referee import steps
-from gradspec.referee.formats import LoadedProblem, write_types
+from gradspec.referee.formats import MOST_CELLS, LoadedProblem, count_cells, write_types
 from gradspec.referee.own_work import draw_arrays
 from gradspec.referee.recording import record
 from gradspec.system.host import enter
@@ -30,7 +30,7 @@ STEPS = Path(steps.__file__).read_text(encoding="utf-8")
 LOSSES = (HostLostError, ChannelError, LeftBehindError)
 WARM_UPS = 2
 JUDGED = 3
-"""Timed calls whose results are judged, picked when all have been made."""
+"""Timed calls whose results are judged, picked when all have been made; of large ones, one."""
 COMPILING = 180.0
 """Seconds that the first call of a contender may take: compilers run then."""
 LATE, LATE_SHARE = 2e-3, 0.25
@@ -102,7 +102,8 @@ class TimingSettings(Protocol):
 
 def time_kernel(functions: Mapping[str, HostedFunction], loaded: LoadedProblem, settings: TimingSettings) -> Times:
     """Time a kernel and its reference in turns, each in a process of its own."""
-    types, notes, contenders = loaded.types[0], list[str](), dict[str, TimedCall]()
+    types, contenders = timed_types(loaded), dict[str, TimedCall]()
+    notes = [f"timed on {write_types([types])}"]
     for name, function in functions.items():
         host = TimedHost(function, loaded, settings.timeout)
         try:
@@ -113,6 +114,10 @@ def time_kernel(functions: Mapping[str, HostedFunction], loaded: LoadedProblem, 
             if name == "kernel":
                 return Times(findings=(("time.lost", "It cannot be timed", str(loss)),))
     return time_calls(contenders, loaded, settings, notes=notes)
+
+
+def timed_types(loaded: LoadedProblem) -> Types:
+    return loaded.timed or loaded.types[0]
 
 
 def compiled_reference(loaded: LoadedProblem) -> Callable[..., Any] | None:
@@ -133,7 +138,7 @@ def time_calls(
     notes: Sequence[str] = (),
 ) -> Times:
     """Time calls in turns, on other numbers each, and judge the results of some of the kernel's."""
-    types, seconds, late = loaded.types[0], {name: list[float]() for name in contenders}, list[float]()
+    types, seconds, late = timed_types(loaded), {name: list[float]() for name in contenders}, list[float]()
     kept = list[tuple[list[Array], list[Array]]]()
     try:
         for _ in range(settings.rounds):
@@ -181,10 +186,11 @@ def _wrong_results(
 ) -> Iterator[tuple[str, str, str]]:
     """What the one judge says of the results of timed calls that are picked now."""
     spec = loaded.reference if loaded.spec is None else loaded.spec
-    target = ReferenceKernel(_unused, spec, write_types(loaded.types), array=loaded.call.array)
-    problem = target.reference.problem(loaded.types[0])
-    names = problem.results("value")
-    for arrays, results in random.Random(secrets.randbits(64)).sample(kept, min(JUDGED, len(kept))):
+    types = timed_types(loaded)
+    target = ReferenceKernel(_unused, spec, write_types([types]), array=loaded.call.array)
+    problem = target.reference.problem(types)
+    names, most = problem.results("value"), JUDGED if count_cells(types) <= MOST_CELLS else 1
+    for arrays, results in random.Random(secrets.randbits(64)).sample(kept, min(most, len(kept))):
         if len(results) != len(names):
             yield "time.result", "The result of a timed call is wrong", f"{len(results)} results, expected {len(names)}"
             return
@@ -205,7 +211,7 @@ def _unused(*arrays: Any) -> Any:
 
 def lowest_time(loaded: LoadedProblem, device: str) -> float:
     """Seconds that a call takes at least: its bytes by the fastest copy, its products by the fastest product."""
-    types = loaded.types[0]
+    types = timed_types(loaded)
     moved = sum(_bytes(types)) + sum(_bytes(tuple(v.type for v in loaded.reference.graph(types).outputs)))
     work = dict[str, float]()
     if loaded.call.array == "torch":
@@ -274,7 +280,7 @@ class TimedHost:
     def __init__(self, function: HostedFunction, loaded: LoadedProblem, seconds: float) -> None:
         made = f"steps = TimedSteps(kernel, {loaded.call.array!r}, {function.host.device!r})"
         self._host, self._steps = function.host, function.within(lines=[STEPS, made], name="steps")
-        self._outputs = [v.type for v in loaded.reference.graph(loaded.types[0]).outputs]
+        self._outputs = [v.type for v in loaded.reference.graph(timed_types(loaded)).outputs]
         self._seconds = seconds
 
     def warm_up(self, arrays: Sequence[Array]) -> None:

@@ -58,8 +58,8 @@ CACHES = (
     *("NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR", "JAX_COMPILATION_CACHE_DIR"),
 )
 """Variables that name folders into which compilers of kernels write."""
-HIDDEN = ("GRADSPEC", "PYTEST", "PYTHONPATH", "PWD", "OLDPWD")
-"""How variables begin that tell of the judge, or of where it was started."""
+HIDDEN = ("GRADSPEC_NUM_THREADS", "PYTEST_CURRENT_TEST", "PYTHONPATH", "PWD", "OLDPWD")
+"""Variables that tell of the judge, or of where it was started."""
 
 FACTS = ("name", "names", "signature", "library", "mentioned", "parameters", "versions")
 KINDS = (
@@ -418,7 +418,7 @@ class HostServer:
     def __init__(self, libraries: Sequence[str] = ()) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         scratch = dict.fromkeys(CACHES, _scratch_folder())
-        own = {k: v for k, v in os.environ.items() if not k.startswith(HIDDEN)}
+        own = {k: v for k, v in os.environ.items() if k not in HIDDEN}
         with Path(containment.__file__).open("rb") as source:
             command = [sys.executable, "-P", "-"]
             process = subprocess.Popen(
@@ -586,6 +586,18 @@ class KernelHost:
             if self.device != "cpu" and "CUDA" in str(error):  # which is lost to that process, perhaps
                 self.drop_session()
             raise
+
+    def fate(self, action: Callable[[], object], seconds: float) -> str:
+        """``crash`` if an action ends the process of the kernel, ``hang`` if a call of it takes longer, or nothing."""
+        limit, self.limit = self.limit, seconds
+        try:
+            with suppress(Exception):
+                action()
+            return ""
+        except HostLostError as loss:
+            return "hang" if loss.silence else "crash"
+        finally:
+            self.limit = limit
 
     @property
     def pid(self) -> int:

@@ -36,8 +36,9 @@ EXPLAINING = 20.0
 """Seconds in which a finding is put into words, and its programs are written."""
 STARTING = 180.0
 """Seconds that importing a framework may take, on a busy machine."""
-FIRST = 10.0
-"""Seconds that the first case of a process may take longer than others: much is done then for the first time."""
+FIRST, FIRST_TIMES = 10.0, 4.0
+"""Seconds that the first case of a process may take longer than others, since much is done then for the first time; at
+most so many times as long."""
 LIFETIME = 1000
 """Batches after which a process is replaced: compilers keep all that they ever compiled."""
 FOREVER = 1e6
@@ -245,7 +246,8 @@ class Isolated(KeptProcess):
         if self._batches > LIFETIME:
             self._end()
         seconds = None if deadline == inf else deadline - monotonic()
-        answer = self._asked(FIRST, do="judge", cases=cases, seconds=seconds, together=together)
+        more = min(FIRST, FIRST_TIMES * self.settings.timeout)
+        answer = self._asked(more, do="judge", cases=cases, seconds=seconds, together=together)
         for index in range(len(cases)):
             if index:
                 answer = self._receive(self.settings.timeout)

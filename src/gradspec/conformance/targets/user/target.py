@@ -239,7 +239,8 @@ class UserKernels(OwnTarget):
         return self._declinations.get_or_make(repr((problem, mode)), reason) or None
 
     def _is_deadly(self, attempt: Callable[[], None]) -> bool:
-        found = fate(attempt, A_TRIAL) if self._hangs < MOST_HANGS else "hang"
+        tried = fate if self.host is None else self.host.fate
+        found = tried(attempt, A_TRIAL) if self._hangs < MOST_HANGS else "hang"
         self._hangs += found == "hang"
         return bool(found)
 
