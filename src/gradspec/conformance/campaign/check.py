@@ -316,7 +316,7 @@ class Campaign:
         if findings and runner is not None:
             most = VERIFYING if self.budget.seconds is None else inf
             left = 0.0 if self.report.interrupted else min(most, before + given - self.clock())
-            findings = merge_findings(verify_findings(findings, *runner, left))
+            findings = merge_findings(verify_findings(findings, *runner, left, self.report.starting))
         if self.settings.sanitize and not self.report.interrupted:
             findings = sanitize_findings(findings, self.settings.path, SANITIZING)
         self.report.findings = sort_worst_first([*self.report.findings, *findings])
