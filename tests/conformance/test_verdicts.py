@@ -12,10 +12,13 @@ import gradspec as gs
 from conformance.fake_device import FakeDevice, beyond
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.campaign.verify import verify_findings
+from gradspec.conformance.command import exit_code
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.reference import call_of
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import Failure
+from gradspec.conformance.report import junit
+from gradspec.conformance.report.words import summarize, too_few
 from gradspec.conformance.shrink.search import shrink
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 
@@ -294,3 +297,48 @@ def test_programs_have_the_time_that_starting_takes():
         [defect], lambda _, seconds: iter(given.append(seconds) or []), "a new process", 200.0, starting=40.0
     )
     assert given[0] > 40
+
+
+# --- what was not judged ----------------------------------------------------------------------------------------------
+
+
+def detached(x):
+    return 2 * x.detach()
+
+
+def test_a_mode_that_was_asked_for_and_not_judged_is_told_and_is_no_success():
+    run = verdict(detached, doubled, "f32[3,4]", modes=["value", "vjp"], array="torch", cases=24)
+    assert "Not judged: VJP, because its result does not carry derivatives." in summarize(run)
+    assert exit_code(run) == 3
+    assert "Not judged: VJP" in junit.text(run)
+
+
+def test_a_mode_that_nobody_asked_for_is_told_only():
+    run = verdict(lambda x: 2 * x, doubled, "f32[3,4]", array="numpy", cases=24)
+    assert "Not judged: JVP, because it has no jvp; VJP, because it has no vjp;" in summarize(run)
+    assert exit_code(run) == 0
+
+
+def test_modes_take_turns_from_the_first_case_on():
+    run = verdict(doubled, doubled, "f32[3,4]", array="torch", cases=8)
+    assert {mode for _, mode, _ in run.tally.modes} == {"value", "jvp", "vjp", "second"}
+
+
+def test_at_least_is_asked_of_each_mode():
+    run = verdict(doubled, doubled, "f32[3,4]", array="torch", cases=12, at_least=3)
+    assert (run.lacks, exit_code(run)) == (0, 0)
+    run = verdict(doubled, doubled, "f32[3,4]", array="torch", cases=12, at_least=5)
+    assert run.lacks
+    assert "and at least 5 of each mode were asked for" in too_few(run)
+
+
+def cancelled(x):
+    return gs.exp(x) - gs.exp(x + 2**-20)
+
+
+def test_cells_of_which_the_enclosure_says_little_are_told_with_the_operator():
+    def kernel(x):
+        return np.exp(x) - np.exp(x + np.float32(2**-20))
+
+    run = verdict(kernel, cancelled, "f32[5]", array="numpy", cases=30)
+    assert re.search(r"of \d+ % of the cells of values the enclosure says little, mostly by sub", summarize(run))
