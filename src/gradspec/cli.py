@@ -222,7 +222,7 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @click.option("--device", default="cpu", help="Where kernels run: cpu, cuda, or one GPU of several, cuda:1. [cpu]")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="End after so many seconds in total. [60]")
 @click.option("--cases", type=click.IntRange(1), help="Judge so many cases, or fewer if --seconds are over.")
-@click.option("--at-least", type=click.IntRange(0), help="Fail if fewer cases are judged.")
+@click.option("--at-least", type=click.IntRange(0), help="Fail if fewer cases of a mode are judged.")
 @click.option("--seed", type=click.IntRange(0), help="Draw the cases from this number. [a random one, printed]")
 @click.option("--ops", callback=_listed, help="Operators: max_pool,conv and so on. [all]")
 @click.option("--features", callback=_listed, help="Only cases with these features: ties,nan and so on.")
@@ -257,7 +257,7 @@ def check(
     early and shows what was found.
 
     The exit code is 0 if no defect was found, 1 if one was, 2 if the request is invalid or the target offers nothing of
-    it, and 3 if the run is incomplete: interrupted, fewer cases than --at-least, or something could not be judged.
+    it, and 3 if the run is incomplete: interrupted, fewer cases than --at-least, or a mode or case was not judged.
     Conventions are not defects, unless --strict is given.
     """
     from gradspec.conformance.command import CheckError as UserError

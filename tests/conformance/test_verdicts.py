@@ -1,6 +1,7 @@
 """Verdicts on kernels as people write them: right ones are not accused, and wrong ones of what is wrong with them."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,14 @@ import torch
 import gradspec as gs
 from conformance.fake_device import FakeDevice, beyond
 from gradspec.conformance.campaign.check import check
+from gradspec.conformance.campaign.verify import verify_findings
+from gradspec.conformance.command import exit_code
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.reference import call_of
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import Failure
+from gradspec.conformance.report import junit
+from gradspec.conformance.report.words import summarize, too_few
 from gradspec.conformance.shrink.search import shrink
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 
@@ -231,3 +236,109 @@ def test_a_defect_is_told_where_nothing_that_is_allowed_permits_it():
     assert (verdict.kind, verdict.place) == ("defect", (1,))
     failure = Failure(call, verdict, (), "0.0")
     assert shrink(target, failure, 20.0, frozenset({"fast_math"})).call.named()["x"][-1] < -60
+
+
+# --- references and inputs as people write them -----------------------------------------------------------------------
+
+
+def rows_of_any_length(rng):
+    return [rng.standard_normal((2, int(rng.integers(1, 9)))).astype(np.float32)]
+
+
+def test_inputs_that_are_drawn_may_vary_in_size():
+    sizes = set()
+
+    def kernel(x):
+        sizes.add(x.shape)
+        return 2 * x
+
+    run = verdict(kernel, doubled, rows_of_any_length, array="numpy", cases=60)
+    assert titles(run) == []
+    assert len(sizes) > 3
+
+
+def by_methods(x):
+    return x.softmax(-1).clamp_min(0.25)
+
+
+def by_a_nested_function(x):
+    def inner(x):
+        return torch.relu(x)
+
+    return inner(x) * 2
+
+
+def by_a_generator(x):
+    return sum(torch.tanh(x) * n for n in range(2))
+
+
+@pytest.mark.parametrize("spec", [by_methods, by_a_nested_function, by_a_generator])
+def test_references_of_pytorch_are_known_by_what_they_do(spec):
+    run = verdict(spec, spec, "f32[3,4]", cases=24)
+    assert titles(run) == []
+    assert run.tally.cases["pass"] > 12
+
+
+# --- programs that take long ------------------------------------------------------------------------------------------
+
+
+def test_a_program_that_does_not_end_in_time_says_nothing_of_its_finding():
+    late = {"arrays": [], "flags": [], "error": "", "signal": 9, "late": True}
+    (defect,) = verdict(lambda x: 0 * x, doubled, "f32[3,4]", array="numpy", cases=12).by_kind("defect")
+    defect = replace(defect, reproduced=None)
+    (told,) = verify_findings([defect], lambda programs, _: iter([late] * len(programs)), "a new process", 60.0)
+    assert (told.reproduced, told.verification) == (None, "not run: it did not end within 15 s")
+
+
+def test_programs_have_the_time_that_starting_takes():
+    given = []
+    (defect,) = verdict(lambda x: 0 * x, doubled, "f32[3,4]", array="numpy", cases=12).by_kind("defect")
+    verify_findings(
+        [defect], lambda _, seconds: iter(given.append(seconds) or []), "a new process", 200.0, starting=40.0
+    )
+    assert given[0] > 40
+
+
+# --- what was not judged ----------------------------------------------------------------------------------------------
+
+
+def detached(x):
+    return 2 * x.detach()
+
+
+def test_a_mode_that_was_asked_for_and_not_judged_is_told_and_is_no_success():
+    run = verdict(detached, doubled, "f32[3,4]", modes=["value", "vjp"], array="torch", cases=24)
+    assert "Not judged: VJP, because its result does not carry derivatives." in summarize(run)
+    assert exit_code(run) == 3
+    assert "Not judged: VJP" in junit.text(run)
+
+
+def test_a_mode_that_nobody_asked_for_is_told_only():
+    run = verdict(lambda x: 2 * x, doubled, "f32[3,4]", array="numpy", cases=24)
+    assert "Not judged: JVP, because it has no jvp; VJP, because it has no vjp;" in summarize(run)
+    assert exit_code(run) == 0
+
+
+def test_modes_take_turns_from_the_first_case_on():
+    run = verdict(doubled, doubled, "f32[3,4]", array="torch", cases=8)
+    assert {mode for _, mode, _ in run.tally.modes} == {"value", "jvp", "vjp", "second"}
+
+
+def test_at_least_is_asked_of_each_mode():
+    run = verdict(doubled, doubled, "f32[3,4]", array="torch", cases=12, at_least=3)
+    assert (run.lacks, exit_code(run)) == (0, 0)
+    run = verdict(doubled, doubled, "f32[3,4]", array="torch", cases=12, at_least=5)
+    assert run.lacks
+    assert "and at least 5 of each mode were asked for" in too_few(run)
+
+
+def cancelled(x):
+    return gs.exp(x) - gs.exp(x + 2**-20)
+
+
+def test_cells_of_which_the_enclosure_says_little_are_told_with_the_operator():
+    def kernel(x):
+        return np.exp(x) - np.exp(x + np.float32(2**-20))
+
+    run = verdict(kernel, cancelled, "f32[5]", array="numpy", cases=30)
+    assert re.search(r"of \d+ % of the cells of values the enclosure says little, mostly by sub", summarize(run))

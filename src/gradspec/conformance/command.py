@@ -91,7 +91,7 @@ def exit_code(run: Run, failing: tuple[str, ...] = ("defect",)) -> int:
         return DEFECTS
     if run.tally.cases and not run.tally.judged and not run.interrupted and not run.errors:
         return MISUSED
-    return INCOMPLETE if run.interrupted or run.errors or run.lacks or not run.tally.judged else CLEAN
+    return INCOMPLETE if run.interrupted or run.errors or run.lacks or run.owes or not run.tally.judged else CLEAN
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -107,11 +107,12 @@ def check(
     hang is a finding; or it is an object with kernels, and then runs in this process, or, with ``isolate``, in a copy
     of it (`gradspec.system.forking.unforkable` says where that is impossible). ``cases`` and ``seconds`` end the run,
     whichever comes first; with neither it takes a minute. The seconds cover the whole run, including probes and
-    shrinking. With fewer than ``at_least`` judged cases it is incomplete, and ``run.lacks`` says how many are missing.
-    The same seed and number of cases give the same cases and verdicts, with any number of ``jobs``. An ``executor`` (a
-    ``ProcessPoolExecutor``, that of a Dask client, …) runs the cases wherever it likes, and ``jobs`` then says how many
-    tasks it gets at once. ``fail_fast`` ends the run at the first case with a defect. ``algorithm`` says how your
-    kernel computes its sums, and ``sizes`` are the target's block sizes: cases have sizes around them.
+    shrinking. With fewer than ``at_least`` judged cases of a mode it is incomplete, and ``run.lacks`` says how many are
+    missing; ``run.not_judged`` names modes without any. The same seed and number of cases give the same cases and
+    verdicts, with any number of ``jobs``. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs
+    the cases wherever it likes, and ``jobs`` then says how many tasks it gets at once. ``fail_fast`` ends the run at
+    the first case with a defect. ``algorithm`` says how your kernel computes its sums, and ``sizes`` are the target's
+    block sizes: cases have sizes around them.
 
     ``device="cuda"`` runs kernels on a GPU, your own on arrays of the library that ``array`` names. With ``sanitize``,
     the programs of defects also run under NVIDIA's ``compute-sanitizer``, and quote its report.
@@ -167,6 +168,7 @@ class Campaign:
         self.ledger = Ledger(budget.until_defect)
         self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
         self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
+        self.report.asked = settings.selection.modes
         self.report.at_least, self.report.wanted = budget.at_least, budget.cases or 0
         self._probing: Future[tuple[list[Probe], list[Finding]]] | None = None
 
@@ -249,7 +251,8 @@ class Campaign:
 
     def _take_coverage(self, planner: InProcess | Isolated) -> None:
         """What of the request was not offered or not met, and how much of what can meet did."""
-        self.report.lacking, self.report.unmet = planner.lacking(), planner.unmet()
+        self.report.lacking, self.report.refused = planner.lacking(), planner.refused()
+        self.report.unmet = planner.unmet()
         self.report.triples = planner.triples(self.ledger.entered)
 
     def _judge_all(self, judge: InProcess | Isolated, plan: BatchPlan[Any]) -> None:
@@ -319,7 +322,7 @@ class Campaign:
         if findings and runner is not None:
             most = VERIFYING if self.budget.seconds is None else inf
             left = 0.0 if self.report.interrupted else min(most, before + given - self.clock())
-            findings = merge_findings(verify_findings(findings, *runner, left))
+            findings = merge_findings(verify_findings(findings, *runner, left, self.report.starting))
         if self.settings.sanitize and not self.report.interrupted:
             findings = sanitize_findings(findings, self.settings.path, SANITIZING)
         self.report.findings = sort_worst_first([*self.report.findings, *findings])

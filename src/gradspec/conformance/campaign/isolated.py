@@ -174,6 +174,10 @@ class Isolated(KeptProcess):
         """Operators and modes that the target does not offer; none that is known if the process is lost."""
         return self._last_result(InProcess.lacking) or ()
 
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Modes of references that are not offered, and why."""
+        return self._last_result(InProcess.refused) or ()
+
     def unmet(self) -> tuple[str, ...]:
         """Kinks of references that no case meets."""
         return self._last_result(InProcess.unmet) or ()

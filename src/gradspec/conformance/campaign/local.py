@@ -128,6 +128,10 @@ class InProcess:
         """Operators and modes that are asked for and not offered in any rank or dtype."""
         return self._stream.lacking
 
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Modes of references that are asked for and not offered, and why."""
+        return self._stream.refused
+
     def unmet(self) -> tuple[str, ...]:
         """Kinks of references that no case meets."""
         return self._stream.unmet
@@ -234,7 +238,9 @@ def _judged(target: Target, given: CheckCase | Prepared, allow: AbstractSet[str]
     kept, unkept = limit_duplicates(failures, seen)
     reason = worst.detail if worst.kind == "not_offered" else ""
     cells, weak = (sum(getattr(v, name) for v in verdicts) for name in ("cells", "weak"))
-    return Judged(case.problem.op, case.mode, features, worst.kind, reason, kept, unkept, cells=cells, weak=weak)
+    by = next((verdict.weak_by for verdict in verdicts if verdict.weak_by), "")
+    told = (features, worst.kind, reason, kept, unkept)
+    return Judged(case.problem.op, case.mode, *told, cells=cells, weak=weak, weak_by=by)
 
 
 def limit_duplicates(

@@ -27,6 +27,8 @@ CALLS = 8
 """Calls that tell whether a result varies by itself."""
 A_FINDING = 15.0
 """Seconds for the programs of one finding."""
+STARTS = 2
+"""Programs of one finding that may start anew."""
 MOST_PROGRAMS = 24
 
 Runner: TypeAlias = Callable[[Sequence[str], float], Iterator[dict[str, Any]]]
@@ -67,10 +69,15 @@ def in_copies(names: Mapping[str, Any]) -> Runner:
     return run
 
 
-def verify_findings(findings: Sequence[Finding], run: Runner, where: str, seconds: float) -> list[Finding]:
-    """The findings, each with the program that shows it, or with what became of its program."""
-    deadline = monotonic() + seconds
-    return [_verified(finding, run, where, min(A_FINDING, deadline - monotonic())) for finding in findings]
+def verify_findings(
+    findings: Sequence[Finding], run: Runner, where: str, seconds: float, starting: float = 0.0
+) -> list[Finding]:
+    """The findings, each with the program that shows it, or with what became of its program.
+
+    ``starting`` is what it takes until kernels can be called, as each of the programs must.
+    """
+    deadline, each = monotonic() + seconds, A_FINDING + STARTS * starting
+    return [_verified(finding, run, where, min(each, deadline - monotonic())) for finding in findings]
 
 
 def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Finding:
@@ -84,7 +91,7 @@ def _verified(finding: Finding, run: Runner, where: str, seconds: float) -> Find
         return replace(plain, verification="not run: there was no time left")
     for settings in (first, order):
         answers = list(run([programs[setting] for setting in settings], seconds))
-        if not answers:
+        if not answers or (finding.rule != "hang" and all(answer["late"] for answer in answers)):
             return replace(plain, verification=f"not run: it did not end within {seconds:.0f} s")
         pairs = list(zip(settings, answers, strict=False))
         shown = [(setting, finding.got) for setting, answer in pairs if shows(finding, answer)]

@@ -37,8 +37,8 @@ class _Drawn:
         made = {name: self._regular(name, floats) for name in floats}
         made |= {name: self._whole(name) for name, t in self.types.items() if not t.is_float}
         if self.reference.draw is not None:
-            given = self.reference.draw(self.rng)
-            made |= {name: np.asarray(a) for name, a in zip(self.problem.inputs, given, strict=False)}
+            given = self.reference.draw(self.rng, self.reference.types_of(self.problem))
+            made |= dict(zip(self.problem.inputs, given, strict=False))
         else:
             kind, _, which = (self.case.special or "").partition(" ")
             if kind == "kink":

@@ -95,6 +95,11 @@ class TargetStream:
         return tuple(pair for stream in self.streams for pair in stream.lacking)
 
     @property
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """Modes of references that are asked for and not offered, and why."""
+        return tuple(pair for s in self.streams if isinstance(s, ReferenceStream) for pair in s.refused)
+
+    @property
     def unmet(self) -> tuple[str, ...]:
         """Kinks that no numbers were found for."""
         return tuple(words for s in self.streams if isinstance(s, ReferenceStream) for words in s.unmet)
@@ -149,8 +154,6 @@ class PlannedSizes:
 
     reference: Reference
     types: Types
-    mode: str | None
-    """None for all."""
     kinds: tuple[Kind, ...]
 
 
@@ -178,15 +181,17 @@ class ReferenceStream:
 
     @cached_property
     def _given(self) -> list[PlannedSizes]:
-        """Every kind of numbers in every mode, on the types that were given; references take turns."""
+        """Every kind of numbers in every mode, on the types that were given; modes and references take turns."""
         return list(by_turns(map(self._plan_given, self.references)))
 
     def _plan_given(self, reference: Reference) -> Iterator[PlannedSizes]:
         for dtype in reference.dtypes(self.selection.dtypes):
             for types in islice(propose_types(reference, dtype), len(reference.types)):
                 if reference.takes(types):
-                    kinds = self._kinds(reference, types)
-                    yield from (PlannedSizes(reference, types, mode, kinds) for mode in self.modes(reference, types))
+                    kinds, modes = self._kinds(reference, types), len(self.modes(reference, types))
+                    few = -(-len(kinds) // max(1, modes))  # a batch has about as many cases in any number of modes
+                    chunks = (kinds[i : i + few] for i in range(0, len(kinds), few) if modes)
+                    yield from (PlannedSizes(reference, types, chunk) for chunk in chunks)
 
     def _kinds(self, reference: Reference, types: Types) -> tuple[Kind, ...]:
         if reference.draw is not None:
@@ -209,7 +214,7 @@ class ReferenceStream:
                 kinds = self._kinds(reference, types)
                 first = 2 * turn % len(kinds)
                 few = tuple(islice(cycle(kinds), first, first + SIZED_KINDS - 1))
-                yield PlannedSizes(reference, types, None, (KINDS[turn % 4], *few))
+                yield PlannedSizes(reference, types, (KINDS[turn % 4], *few))
                 turn += 1
 
     @cached_property
@@ -224,7 +229,7 @@ class ReferenceStream:
         assert row is not None
         kinds = self._kinds(row.reference, row.types)
         chosen = tuple(kinds[i] for i in rng.integers(0, len(kinds), SIZED_KINDS))
-        return PlannedSizes(row.reference, row.types, None, chosen)
+        return PlannedSizes(row.reference, row.types, chosen)
 
     @property
     def covering(self) -> int:
@@ -242,12 +247,18 @@ class ReferenceStream:
     @property
     def lacking(self) -> tuple[tuple[str, str], ...]:
         """Modes that are asked for and not offered."""
-        return tuple(
-            (reference.name, mode)
-            for reference in self.references
-            for mode in reference.modes(reference.types[0])
-            if mode in self.selection.chosen_modes and mode not in self.modes(reference, reference.types[0])
-        )
+        return tuple((reference.name, mode) for reference in self.references for mode, _ in self._refused(reference))
+
+    @property
+    def refused(self) -> tuple[tuple[str, str], ...]:
+        """The same modes, and why."""
+        return tuple(pair for reference in self.references for pair in self._refused(reference))
+
+    def _refused(self, reference: Reference) -> Iterator[tuple[str, str]]:
+        types = reference.types[0]
+        for mode in (mode for mode in reference.modes(types) if mode in self.selection.chosen_modes):
+            if why := self.refusal(reference.problem(types), mode):
+                yield mode, why
 
     @cached_property
     def unmet(self) -> tuple[str, ...]:
@@ -266,7 +277,7 @@ class ReferenceStream:
     def batch(self, number: int) -> list[CheckCase]:
         rng = generator(self.seed, number)
         row = self._row(number, rng)
-        modes = [row.mode] if row.mode else self.modes(row.reference, row.types)
+        modes = self.modes(row.reference, row.types)
         pairs = [(kind, mode) for kind in row.kinds for mode in modes if mode == "value" or kind not in OF_VALUES]
         cases = [self._case(number, index, row, *pair) for index, pair in enumerate(pairs)]
         wanted = {*self.selection.features}

@@ -107,8 +107,7 @@ def judge_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: I
 def all_together(arithmetic: Arithmetic, names: Iterable[str]) -> Arithmetic:
     """The arithmetic with all liberties of modes that are one."""
     for name in known(names):
-        if name in ARITHMETICS:
-            arithmetic = ARITHMETICS[name](arithmetic)
+        arithmetic = ARITHMETICS[name](arithmetic) if name in ARITHMETICS else arithmetic
     return arithmetic
 
 

@@ -27,9 +27,10 @@ from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle import Judgement, Meaning
-from gradspec.conformance.oracle.expected import EnclosedMeaning, expected
+from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
 from gradspec.conformance.oracle.meaning import Bools, Selected
 from gradspec.domains.formats import format_named
+from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import UnsupportedError
 from gradspec.system.hosting import ChannelError, LeftBehindError
 
@@ -91,6 +92,7 @@ A_KINK = 1e-3
 """How much derivatives on either side of a kink differ, in proportion, so that it is one."""
 UNUSUAL = ("reversed", "broadcast")
 """Layouts with strides that are not positive."""
+_WEAKENING = LRUCache[str](64)
 _CHOICE_RULES = {"zero_sign": "zero_sign", "padding_is_skipped": "special", "algorithm_spreads": "special"}
 
 
@@ -377,6 +379,22 @@ class _Result:
         return self.verdict_at(kind, rule, where, wanted, detail)
 
 
+def weakening_operator(judgement: Judgement) -> str:
+    """The first operator of a reference that has a weak result of operands that are not; found once for each graph."""
+    meaning = judgement.meaning
+    assert isinstance(meaning, EnclosedMeaning)
+    graph = meaning.results.graph
+
+    def find() -> str:
+        inner = replace(graph, outputs=tuple(v for node in graph.nodes for v in node.outputs if v.type.is_float))
+        enclosed = GraphResults(inner, meaning.results.arrays).enclosed(judgement.arithmetic)
+        weak = {v for v, one in zip(inner.outputs, enclosed, strict=True) if one.weak.mean() > 1 / 3}
+        first = (n for n in graph.nodes if not weak.isdisjoint(n.outputs) and weak.isdisjoint(n.inputs))
+        return next((node.op.name for node in first), "")
+
+    return _WEAKENING.get_or_make(graph, find)
+
+
 class _ReferenceResult(_Result):
     """One result of a call of a reference, whose graph says what it is."""
 
@@ -394,7 +412,8 @@ class _ReferenceResult(_Result):
     def _with_weak(self, judgement: Judgement, weak: Bools) -> Verdict:
         """Cells whose enclosure says little are counted; a result that has no others says nothing."""
         found = self._wide(judgement) if weak.size and weak.all() else self.verdict("pass")
-        return replace(found, cells=weak.size, weak=int(weak.sum()))
+        by = weakening_operator(judgement) if weak.sum() > weak.size / 3 else ""
+        return replace(found, cells=weak.size, weak=int(weak.sum()), weak_by=by)
 
     def _failed(self, judgement: Judgement) -> Verdict:
         wrong = ~judgement.ok & ~self._is_lost_beside_the_rest(judgement)

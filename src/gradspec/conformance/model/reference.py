@@ -41,15 +41,18 @@ class Reference:
     """What a kernel is judged by: a graph for each list of types.
 
     ``trace`` makes the graph; it raises what it likes where there is none. The graph may have inputs of its own behind
-    those of the types: the parameters of a module. ``draw`` gives arrays, if whoever wrote the reference has a way.
+    those of the types: the parameters of a module. ``draw`` gives arrays of the types, if there is a way of one's own.
     """
+
+    library = "gradspec"
+    """What it is written in."""
 
     def __init__(
         self,
         name: str,
         trace: Callable[[Types], Graph],
         types: Sequence[Types],
-        draw: Callable[[np.random.Generator], Sequence[Array]] | None = None,
+        draw: Callable[[np.random.Generator, Types], Sequence[Array]] | None = None,
         trial: Callable[[Types], object] | None = None,
         dtypes: Sequence[str] = (),
     ) -> None:

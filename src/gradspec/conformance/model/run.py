@@ -31,6 +31,8 @@ class Tally:
     """What judging took, by operator and mode."""
     cells: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Of references: how many cells of results are judged, by mode, and how many of those are ``weak``."""
+    weak: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Of these by mode, the operator that makes them so, where that is known."""
 
     def count(self, op: str, mode: str, features: Iterable[str], kind: str, reason: str = "") -> None:
         """Take in one case by the worst kind of the verdicts on it."""
@@ -66,12 +68,14 @@ class Judged:
     seconds: float = field(default=0.0, compare=False)
     cells: int = 0
     weak: int = 0
+    weak_by: str = ""
 
     def count(self, tally: Tally) -> None:
         tally.count(self.op, self.mode, self.features, self.kind, self.reason)
         if self.cells:
             tally.cells[self.mode, "judged"] += self.cells
             tally.cells[self.mode, "weak"] += self.weak
+            tally.weak.update({(self.mode, self.weak_by): self.weak} if self.weak_by else {})
         tally.microseconds[self.op, self.mode] += round(1e6 * self.seconds)
 
 
@@ -107,8 +111,12 @@ class Run:
     """Why cases could not be judged, through a mistake of the judge or of the machines, not of the target."""
     unjudged: int = 0
     """How many cases that were: they are counted as undecided."""
+    asked: tuple[str, ...] = ()
+    """Modes that were asked for by name."""
     lacking: tuple[tuple[str, str], ...] = ()
     """Operators and modes that the target does not offer in any rank or dtype."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """Modes of references that the target does not offer, and why."""
     unmet: tuple[str, ...] = ()
     """Kinks and branches of a reference that no numbers were found for."""
     triples: tuple[int, int] = (0, 0)
@@ -133,8 +141,30 @@ class Run:
 
     @property
     def lacks(self) -> int:
-        """How many judged cases are missing to those that were demanded."""
-        return max(0, self.at_least - self.judged)
+        """How many judged cases are missing to those that were demanded of each mode."""
+        return max(0, self.at_least - min(self.judged_by_mode.values(), default=self.judged))
+
+    @property
+    def judged_by_mode(self) -> Counter[str]:
+        """Judged cases of each mode that was met or asked for by name."""
+        found = Counter(dict.fromkeys(self.asked, 0))
+        for (_, mode, kind), count in self.tally.modes.items():
+            if kind != "not_offered":
+                found[mode] += count
+        return found
+
+    @property
+    def not_judged(self) -> dict[str, str]:
+        """Modes that no case was decided in, though they were asked for or are there, and why."""
+        decided = {mode for _, mode, kind in self.tally.modes if kind not in ("not_offered", "undecided")}
+        met = dict.fromkeys((mode for _, mode, _ in self.tally.modes), "no case of it was decided")
+        reasons = {**dict.fromkeys(self.asked, "no case of it came"), **met}
+        return {mode: why for mode, why in {**reasons, **dict(self.refused)}.items() if mode not in decided}
+
+    @property
+    def owes(self) -> bool:
+        """Whether a mode that was asked for by name was not judged."""
+        return not self.not_judged.keys().isdisjoint(self.asked)
 
     @property
     def is_small(self) -> bool:

@@ -39,6 +39,8 @@ class Verdict:
     """Of a reference's result that passes."""
     weak: int = 0
     """Of these, those whose enclosure says little."""
+    weak_by: str = ""
+    """The operator that makes most of them so, where they are many."""
 
 
 @dataclass(frozen=True)

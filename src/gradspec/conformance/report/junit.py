@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.words import FAILING, summarize, title_of, too_few
+from gradspec.conformance.report.words import FAILING, not_judged, summarize, title_of, too_few
 from gradspec.system.terminal import printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -70,8 +70,7 @@ def _judge(suite: Element, run: Run) -> None:
     errors = [*run.errors, *(["interrupted: this is what had been judged"] if run.interrupted else [])]
     if not run.tally.judged and not run.findings:
         errors.append(summarize(run))
-    elif run.lacks:
-        errors.append(too_few(run))
+    errors += [too_few(run)] * bool(run.lacks) + [not_judged(run)] * run.owes
     if errors:
         case = SubElement(
             suite, "testcase", classname=_xml(f"gradspec.{run.target}"), name="run", time=f"{run.starting:.3f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -65,6 +66,9 @@ KIND_WORDS: dict[str, KindWords] = {
     ),
     "pass": KindWords("✓", "pass", "passes", "No result of the case breaks a rule."),
 }
+MUCH = 1 / 3
+"""The part of cells that an enclosure may say little of without a word."""
+CELLS_OF = {"value": "values", "jvp": "JVPs", "vjp": "VJPs", "second": "second derivatives"}
 MODE_WORDS = {"value": "value", "jvp": "JVP", "vjp": "VJP", "second": "second order"}
 
 
@@ -87,7 +91,31 @@ def summarize(run: Run, failing: Collection[str] = FAILING) -> str:
     verdict = f"{kinds} found in {judged:,} judged {cases}."
     if "convention" in failing and run.by_kind("convention") and not run.by_kind("defect"):
         verdict = f"Failed, as a strict run allows no convention: {verdict[0].lower()}{verdict[1:]}"
-    return f"{_could_not(run.unjudged)}. {verdict}" if run.unjudged else verdict
+    told = [f"{_could_not(run.unjudged)}."] if run.unjudged else []
+    return " ".join(filter(None, [*told, verdict, not_judged(run), much_is_weak(run)]))
+
+
+def not_judged(run: Run) -> str:
+    """The modes that were not judged, in order, and why.
+
+    >>> not_judged(Run("mine", "1.0", "a machine", seed=7, asked=("vjp",), refused=(("vjp", "it has no vjp"),)))
+    'Not judged: VJP, because it has no vjp.'
+    """
+    found = run.not_judged
+    modes = [f"{words}, because {found[mode]}" for mode, words in MODE_WORDS.items() if mode in found]
+    return f"Not judged: {'; '.join(modes)}." if modes else ""
+
+
+def much_is_weak(run: Run) -> str:
+    """That enclosures say little of many cells of a mode, and by which operator; empty where they are few."""
+    shares = {mode: run.tally.cells[mode, "weak"] / (run.tally.cells[mode, "judged"] or 1) for mode in MODE_WORDS}
+    told = []
+    for mode, share in shares.items():
+        if share > MUCH:
+            operators = Counter({op: n for (of, op), n in run.tally.weak.items() if of == mode})
+            by = "".join(f", mostly by {op}" for op, _ in operators.most_common(1))
+            told.append(f"of {100 * share:.0f} % of the cells of {CELLS_OF[mode]} the enclosure says little{by}")
+    return f"But {'; '.join(told)}." if told else ""
 
 
 def describe_domain(run: Run) -> str:
@@ -140,11 +168,14 @@ def too_few(run: Run) -> str:
     'Too few cases: 8 were judged in 3 s, and at least 50 were asked for; give it more time.'
     """
     started = f", of which starting took {run.starting:.0f} s" if run.starting > run.seconds / 4 else ""
-    judged = f"{run.judged:,} {'was' if run.judged == 1 else 'were'} judged in {run.seconds:.0f} s{started}"
+    least = min([run.judged, *run.judged_by_mode.values()]) if run.lacks else run.judged
+    modes = [MODE_WORDS[mode] for mode, n in run.judged_by_mode.items() if n == least < run.judged]
+    of, each = (f" of {modes[0]}", " of each mode") if modes else ("", "")
+    judged = f"{least:,}{of} {'was' if least == 1 else 'were'} judged in {run.seconds:.0f} s{started}"
     others = run.tally.cases["not_offered"]
     remedy = "give it more time" if others < run.judged else f"{others:,} others are not offered: declare what is"
     if run.lacks:
-        return f"Too few cases: {judged}, and at least {run.at_least:,} were asked for; {remedy}."
+        return f"Too few cases: {judged}, and at least {run.at_least:,}{each} were asked for; {remedy}."
     return f"Few cases: {judged}, which says little; {remedy}." if run.is_small else ""
 
 

@@ -71,7 +71,7 @@ class ReferenceKernel(OwnTarget):
         self._refusals: dict[str, str | None] = {}
         self._shared = self._shared_parameters() if params is None else []
         chosen = self._shared or ("constants" if params is None else params)
-        self.reference = reference_from(self._spec, inputs, chosen)
+        self.reference = reference_from(self._spec, inputs, chosen, array=array)
         self._by_dtype: dict[str, Callable[..., Any]] = {}
         self.declaring()
 
@@ -98,7 +98,7 @@ class ReferenceKernel(OwnTarget):
         said = self._array or getattr(self._kernel, "array", None)
         if isinstance(said, str):
             return known_library(said)
-        own, theirs = self._facts["library"], library_of(self._spec)
+        own, theirs = self._facts["library"], self.reference.library
         if own in ARRAYS or "numpy" in self._facts["mentioned"]:
             return own if own in ARRAYS else "numpy"
         return theirs if theirs in ARRAYS else "numpy"
@@ -136,7 +136,7 @@ class ReferenceKernel(OwnTarget):
         return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **self.declared("arithmetic", {}))
 
     def versions(self) -> dict[str, str]:
-        libraries = sorted({self.array, library_of(self._spec)} & {"torch", "jax"})
+        libraries = sorted({self.array, self.reference.library} & {"torch", "jax"})
         known = {} if self.host is None else self.host.facts["versions"]
         own = {name: known.get(name) or str(modules_of(name)[name].__version__) for name in libraries}
         return {**super().versions(), **own}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,10 +24,18 @@ Inputs: TypeAlias = str | Sequence[Any] | Callable[[np.random.Generator], Sequen
 """Types, one list of them or several; or a function that draws arrays."""
 
 
+DRAWS, TRIES = 8, 8
+"""Draws of inputs that tell which sizes there are, and draws that may pass until one has the sizes of a case."""
+
+
 def reference_from(
-    spec: Any, inputs: Inputs | None, params: str | Sequence[str] = "constants", name: str = ""
+    spec: Any,
+    inputs: Inputs | None,
+    params: str | Sequence[str] = "constants",
+    name: str = "",
+    array: str | None = None,
 ) -> Reference:
-    """The reference that a specification is.
+    """The reference that a specification is, perhaps of the library ``array``, which it need not name.
 
     >>> import gradspec as gs
     >>> reference = reference_from(lambda x: gs.relu(x), "f32[8,64]")
@@ -35,8 +46,11 @@ def reference_from(
     if own is None:
         raise ValueError("spec was given without inputs; give the types of its arguments, such as 'f32[8,64],f32[64]'")
     types, draw = read_inputs(own)
-    found = Reference(name or named(spec), tracer(spec, params), types, draw, trial_of(spec))
-    for one in found.types:
+    library = _library_of_reference(spec, types[0], array)
+    drawn = None if draw is None else partial(draw_of_types, draw)
+    found = Reference(name or named(spec), tracer(spec, params, library), types, drawn, trial_of(spec, library))
+    found.library = library
+    for one in found.types if draw is None else types[:1]:
         found.graph(one)  # or why there is none
     return found
 
@@ -44,6 +58,24 @@ def reference_from(
 def declared_by(spec: Any, name: str, default: Any) -> Any:
     """What a reference, or the function that a partial is made of, declares by an attribute."""
     return getattr(spec, name, getattr(getattr(spec, "func", None), name, default))
+
+
+def _library_of_reference(spec: Any, types: Types, array: str | None) -> str:
+    """The library that a specification is written in: one that it names, or else that which takes it.
+
+    A function may know its library by the methods of its arguments alone, or name it in functions within it.
+    """
+    library = library_of(spec)
+    if library != "gradspec" or not callable(spec) or isinstance(spec, Graph):
+        return library
+    try:
+        trace(spec, *types)
+    except Exception:  # of whatever library it is written in
+        for other in (name for name in ("torch", "jax") if name in {*sys.modules, array}):
+            with suppress(Exception):
+                tracer(spec, library=other)(types)
+                return other
+    return library
 
 
 def named(spec: Any) -> str:
@@ -68,13 +100,29 @@ def read_inputs(
     if isinstance(inputs, str):
         return [_read_types(part) for part in inputs.split(";")], None
     if callable(inputs):
-        drawn = inputs(np.random.default_rng(0))
-        return [tuple(type_of(np.asarray(array)) for array in drawn)], inputs
+        drawn = (_types_of(inputs(np.random.default_rng(seed))) for seed in range(DRAWS))
+        return list(dict.fromkeys(drawn)), inputs
     given = list(inputs)
     if not given:
         raise ValueError("inputs is empty; give the types of the reference's arguments, such as [gs.f32[8, 64]]")
     lists = given if isinstance(given[0], list | tuple) else [given]
     return [tuple(map(_as_type, one)) for one in lists], None
+
+
+def _types_of(arrays: Sequence[Array]) -> Types:
+    return tuple(type_of(np.asarray(array)) for array in arrays)
+
+
+def draw_of_types(
+    draw: Callable[[np.random.Generator], Sequence[Array]], rng: np.random.Generator, types: Types
+) -> list[Array]:
+    """Arrays of given types, as a function draws them that may draw other sizes, too."""
+    shapes = [t.shape for t in types]
+    for source in (*[rng] * TRIES, *map(np.random.default_rng, range(DRAWS))):
+        arrays = [np.asarray(array) for array in draw(source)]
+        if [array.shape for array in arrays] == shapes:
+            return [array.astype(t.dtype.numpy, copy=False) for array, t in zip(arrays, types, strict=True)]
+    raise ValueError(f"inputs has drawn no arrays of {', '.join(map(str, types))} again; let it depend on rng alone")
 
 
 def _as_type(value: Any) -> TensorType:
@@ -106,13 +154,15 @@ def _read_types(text: str) -> Types:
 # --- specifications ---------------------------------------------------------------------------------------------------
 
 
-def tracer(spec: Any, params: str | Sequence[str] = "constants") -> Callable[[Types], Graph]:
-    """The function from types to the graph of a specification."""
+def tracer(
+    spec: Any, params: str | Sequence[str] = "constants", library: str | None = None
+) -> Callable[[Types], Graph]:
+    """The function from types to the graph of a specification, of a library where that is known."""
     if isinstance(spec, Graph):
         return lambda types: _same(spec, types)
     if isinstance(spec, str | PathLike):
         return lambda types: from_onnx(spec, shapes=_shapes(str(spec), types))
-    library = library_of(spec)
+    library = library or library_of(spec)
     if library == "torch":
         from gradspec.interop.torch.reference import torch_tracer
 
@@ -126,9 +176,9 @@ def tracer(spec: Any, params: str | Sequence[str] = "constants") -> Callable[[Ty
     return lambda types: trace(spec, *types)
 
 
-def trial_of(spec: Any) -> Callable[[Types], object] | None:
+def trial_of(spec: Any, library: str | None = None) -> Callable[[Types], object] | None:
     """A call of a reference of PyTorch on zeros, which says at once what it does not take."""
-    if isinstance(spec, Graph | str | PathLike) or library_of(spec) != "torch":
+    if isinstance(spec, Graph | str | PathLike) or (library or library_of(spec)) != "torch":
         return None
     from gradspec.interop.torch.reference import torch_trial
 
