@@ -1,6 +1,6 @@
 """``gradspec demo``: a short Python session, typed and drawn in the terminal, or on one HTML page."""
 
-from gradspec.demo.page import Page
+from gradspec.demo.page import HtmlPage, Page
 from gradspec.demo.sections import SECTIONS
 
 
@@ -11,8 +11,6 @@ def show() -> None:
 
 def html() -> str:
     """The same as an HTML page."""
-    from gradspec.demo.html_page import HtmlPage
-
     page = HtmlPage()
     _go_through(page)
     return page.written()

@@ -13,33 +13,9 @@ from flint import arb, ctx, fmpq
 
 from gradspec.domains.domain import Domain, candidates, possible_order
 from gradspec.domains.exact import rational_or_special
+from gradspec.spec import scalar
 from gradspec.spec.errors import DTypeError, UnsupportedError
-from gradspec.spec.scalar import (
-    Choice,
-    Scalar,
-    choose_among,
-    cos,
-    embed,
-    ends,
-    erf,
-    exp,
-    floor,
-    hull,
-    increasing,
-    larger,
-    log,
-    log1p,
-    nearest_integer,
-    normal_cdf,
-    normal_density,
-    order,
-    pivot,
-    power,
-    rational_power,
-    sin,
-    sqrt,
-    tanh,
-)
+from gradspec.spec.scalar import Choice, Scalar, ends
 
 
 def working(bits: int) -> Any:
@@ -226,31 +202,31 @@ def _enclose(value: Scalar, bits: int) -> arb:
         return arb(number)
 
 
-@embed.register
+@scalar.embed.register
 def _(like: Ball, value: Scalar) -> Ball:
     return value if isinstance(value, Ball) else Ball(_enclose(value, like.bits), like.bits)
 
 
-@larger.register
+@scalar.larger.register
 def _(a: Ball, b: Ball) -> Ball:  # the builtin max of overlapping balls would keep one of them: unsound
     return a._with(b, lambda p, q: p.max(q))
 
 
-@hull.register
+@scalar.hull.register
 def _(a: Ball, b: Scalar) -> Ball:
     return a._with(b, lambda p, q: p.union(q))
 
 
-@choose_among.register
+@scalar.choose_among.register
 def _(like: Ball, cells: Sequence[Ball], ties: str, strict: bool) -> Choice:
     with working(like.bits):
         ends = [_outer_ends(c.arb) for c in cells]
     return candidates([low for low, _ in ends], [high for _, high in ends], ties, strict)
 
 
-@order.register
+@scalar.order.register
 def _(a: Ball, b: Scalar) -> tuple[int, ...]:
-    that = embed(a, b)
+    that = scalar.embed(a, b)
     with working(min(a.bits, that.bits)):
         return possible_order(_outer_ends(a.arb), _outer_ends(that.arb))
 
@@ -267,18 +243,18 @@ def _(x: Ball) -> tuple[Ball, Ball]:
     return Ball(low, x.bits), Ball(high, x.bits)
 
 
-@pivot.register
+@scalar.pivot.register
 def _(x: Ball) -> Ball:
     return Ball(x.arb.mid(), x.bits)
 
 
-@increasing.register
+@scalar.increasing.register
 def _(x: Ball, function: Callable[[Ball], Ball]) -> Ball:
     if x.arb.is_exact():
         return function(x)
     with working(x.bits):
         low, high = _outer_ends(x.arb)
-    return hull(function(Ball(low, x.bits)), function(Ball(high, x.bits)))  # type: ignore[no-any-return]
+    return scalar.hull(function(Ball(low, x.bits)), function(Ball(high, x.bits)))  # type: ignore[no-any-return]
 
 
 def arb_normal_cdf(x: arb) -> arb:
@@ -324,12 +300,12 @@ def _wave(x: Ball, function: Callable[[arb], arb], quarters: int) -> Ball:
         return Ball(value, x.bits)
 
 
-@sin.register
+@scalar.sin.register
 def _(x: Ball) -> Ball:
     return _wave(x, arb.sin, 1)
 
 
-@cos.register
+@scalar.cos.register
 def _(x: Ball) -> Ball:
     return _wave(x, arb.cos, 0)
 
@@ -348,31 +324,31 @@ def arb_whole(rounded: Callable[[Fraction], int]) -> Callable[[arb], arb]:
 
 
 _INCREASING: dict[Any, Callable[[arb], arb]] = {
-    exp: arb.exp,
-    log: arb.log,
-    log1p: arb.log1p,
-    tanh: arb.tanh,
-    erf: arb.erf,
-    normal_cdf: arb_normal_cdf,
-    floor: arb_whole(math.floor),
-    nearest_integer: arb_whole(round),
+    scalar.exp: arb.exp,
+    scalar.log: arb.log,
+    scalar.log1p: arb.log1p,
+    scalar.tanh: arb.tanh,
+    scalar.erf: arb.erf,
+    scalar.normal_cdf: arb_normal_cdf,
+    scalar.floor: arb_whole(math.floor),
+    scalar.nearest_integer: arb_whole(round),
 }
 
 for _function, _on_arb in _INCREASING.items():
-    _function.register(Ball, partial(increasing, function=partial(Ball.map, function=_on_arb)))
+    _function.register(Ball, partial(scalar.increasing, function=partial(Ball.map, function=_on_arb)))
 
 
-@normal_density.register
+@scalar.normal_density.register
 def _(x: Ball) -> Ball:
     return x.map(arb_normal_density)
 
 
-@sqrt.register
+@scalar.sqrt.register
 def _(x: Ball) -> Ball:
     return x.map(lambda a: arb_power(a, Fraction(1, 2)))
 
 
-@power.register
+@scalar.power.register
 def _(x: Ball, p: int | float | Fraction) -> Ball:
     return x.map(lambda a: arb_power(a, Fraction(p)))
 
@@ -402,4 +378,4 @@ def float_power_ratio(x: float, p: Fraction) -> tuple[int, int] | None:
     short enough to be found here.
     """
     n, d = x.as_integer_ratio()
-    return rational_power(n, d, p) if abs(p) * (n.bit_length() + d.bit_length()) < 2**13 else None
+    return scalar.rational_power(n, d, p) if abs(p) * (n.bit_length() + d.bit_length()) < 2**13 else None

@@ -8,37 +8,8 @@ from fractions import Fraction
 from functools import reduce
 
 from gradspec.domains.domain import Domain
-from gradspec.spec.scalar import (
-    Choice,
-    Scalar,
-    choose,
-    choose_among,
-    constant,
-    cos,
-    embed,
-    ends,
-    erf,
-    exp,
-    floor,
-    hull,
-    increasing,
-    is_infinite,
-    larger,
-    log,
-    log1p,
-    maximum,
-    nearest_integer,
-    normal_cdf,
-    normal_density,
-    order,
-    pivot,
-    power,
-    sin,
-    sqrt,
-    stored,
-    tanh,
-    varies,
-)
+from gradspec.spec import scalar
+from gradspec.spec.scalar import Choice, Scalar
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape
 
 
@@ -89,7 +60,7 @@ class Dual:
         self.value, self.tangent = value, tangent
 
     def _lift(self, other: Scalar) -> Dual:
-        return other if isinstance(other, Dual) else Dual(other, embed(self.tangent, 0))
+        return other if isinstance(other, Dual) else Dual(other, scalar.embed(self.tangent, 0))
 
     def __add__(self, other: Scalar) -> Dual:
         if not isinstance(other, Dual):
@@ -128,9 +99,9 @@ class Dual:
         return self._lift(other) / self
 
     def __abs__(self) -> Dual:
-        slopes = {-1: -self.tangent, 0: embed(self.tangent, 0), 1: self.tangent}
-        possible = (slopes[sign] for sign in order(self.value, embed(self.value, 0)))
-        return Dual(abs(self.value), reduce(hull, possible))
+        slopes = {-1: -self.tangent, 0: scalar.embed(self.tangent, 0), 1: self.tangent}
+        possible = (slopes[sign] for sign in scalar.order(self.value, scalar.embed(self.value, 0)))
+        return Dual(abs(self.value), reduce(scalar.hull, possible))
 
     def __gt__(self, other: Scalar) -> bool:
         return bool(self.value > self._lift(other).value)
@@ -148,144 +119,144 @@ class Dual:
         return f"{self.value} + {self.tangent}·ε"
 
 
-@embed.register
+@scalar.embed.register
 def _(like: Dual, value: Scalar) -> Dual:
     if isinstance(value, Dual):
         return value
-    return Dual(embed(like.value, value), embed(like.tangent, 0))
+    return Dual(scalar.embed(like.value, value), scalar.embed(like.tangent, 0))
 
 
-@stored.register
+@scalar.stored.register
 def _(x: Dual) -> Dual:
-    return Dual(stored(x.value), stored(x.tangent))
+    return Dual(scalar.stored(x.value), scalar.stored(x.tangent))
 
 
-@is_infinite.register
+@scalar.is_infinite.register
 def _(x: Dual) -> bool:
-    return is_infinite(x.value)
+    return scalar.is_infinite(x.value)
 
 
-@ends.register
+@scalar.ends.register
 def _(x: Dual) -> tuple[Scalar, Scalar]:
-    return ends(x.value)
+    return scalar.ends(x.value)
 
 
-@pivot.register
+@scalar.pivot.register
 def _(x: Dual) -> Dual:  # smooth max does not depend on its pivot, so the pivot is a constant
-    return Dual(pivot(x.value), embed(x.tangent, 0))
+    return Dual(scalar.pivot(x.value), scalar.embed(x.tangent, 0))
 
 
-@larger.register
+@scalar.larger.register
 def _(a: Dual, b: Dual) -> Dual:
-    choice = choose([a.value, b.value])
-    return Dual(larger(a.value, b.value), choice.push([a.tangent, b.tangent]))
+    choice = scalar.choose([a.value, b.value])
+    return Dual(scalar.larger(a.value, b.value), choice.push([a.tangent, b.tangent]))
 
 
-@maximum.register
+@scalar.maximum.register
 def _(a: Dual, b: Dual) -> Dual:
-    choice = choose([a.value, b.value], "split")
-    return Dual(maximum(a.value, b.value), choice.push([a.tangent, b.tangent]))
+    choice = scalar.choose([a.value, b.value], "split")
+    return Dual(scalar.maximum(a.value, b.value), choice.push([a.tangent, b.tangent]))
 
 
-@hull.register
+@scalar.hull.register
 def _(a: Dual, b: Scalar) -> Dual:
     that = a._lift(b)
-    return Dual(hull(a.value, that.value), hull(a.tangent, that.tangent))
+    return Dual(scalar.hull(a.value, that.value), scalar.hull(a.tangent, that.tangent))
 
 
-@order.register
+@scalar.order.register
 def _(a: Dual, b: Scalar) -> tuple[int, ...]:
-    return order(a.value, a._lift(b).value)
+    return scalar.order(a.value, a._lift(b).value)
 
 
-@constant.register
+@scalar.constant.register
 def _(x: Dual) -> Dual:
-    return Dual(constant(x.value), embed(x.tangent, 0))
+    return Dual(scalar.constant(x.value), scalar.embed(x.tangent, 0))
 
 
-@increasing.register
+@scalar.increasing.register
 def _(x: Dual, function: Callable[[Scalar], Scalar]) -> Dual:
-    return Dual(increasing(x.value, function), function(x).tangent)
+    return Dual(scalar.increasing(x.value, function), function(x).tangent)
 
 
-@choose_among.register
+@scalar.choose_among.register
 def _(like: Dual, cells: Sequence[Dual], ties: str, strict: bool) -> Choice:
-    return choose([cell.value for cell in cells], ties, strict)
+    return scalar.choose([cell.value for cell in cells], ties, strict)
 
 
-@floor.register
+@scalar.floor.register
 def _(x: Dual) -> Dual:
-    return Dual(floor(x.value), embed(x.tangent, 0))
+    return Dual(scalar.floor(x.value), scalar.embed(x.tangent, 0))
 
 
-@nearest_integer.register
+@scalar.nearest_integer.register
 def _(x: Dual) -> Dual:
-    return Dual(nearest_integer(x.value), embed(x.tangent, 0))
+    return Dual(scalar.nearest_integer(x.value), scalar.embed(x.tangent, 0))
 
 
-@varies.register
+@scalar.varies.register
 def _(x: Dual) -> bool:
-    return varies(x.value) or not bool(x.tangent == 0)
+    return scalar.varies(x.value) or not bool(x.tangent == 0)
 
 
-@exp.register
+@scalar.exp.register
 def _(x: Dual) -> Dual:
-    value = exp(x.value)
+    value = scalar.exp(x.value)
     return Dual(value, value * x.tangent)
 
 
-@log.register
+@scalar.log.register
 def _(x: Dual) -> Dual:
-    return Dual(log(x.value), x.tangent / x.value)
+    return Dual(scalar.log(x.value), x.tangent / x.value)
 
 
-@sqrt.register
+@scalar.sqrt.register
 def _(x: Dual) -> Dual:
-    root = sqrt(x.value)
+    root = scalar.sqrt(x.value)
     return Dual(root, x.tangent / (root * 2))
 
 
-@power.register
+@scalar.power.register
 def _(x: Dual, p: int | float | Fraction) -> Dual:
-    value = power(x.value, p)
+    value = scalar.power(x.value, p)
     if p == 0:
-        return Dual(value, embed(x.tangent, 0))
-    return Dual(value, embed(value, p) * power(x.value, Fraction(p) - 1) * x.tangent)
+        return Dual(value, scalar.embed(x.tangent, 0))
+    return Dual(value, scalar.embed(value, p) * scalar.power(x.value, Fraction(p) - 1) * x.tangent)
 
 
-@log1p.register
+@scalar.log1p.register
 def _(x: Dual) -> Dual:
-    return Dual(log1p(x.value), x.tangent / (x.value + 1))
+    return Dual(scalar.log1p(x.value), x.tangent / (x.value + 1))
 
 
-@tanh.register
+@scalar.tanh.register
 def _(x: Dual) -> Dual:
-    value = tanh(x.value)
+    value = scalar.tanh(x.value)
     return Dual(value, (1 - value * value) * x.tangent)
 
 
-@sin.register
+@scalar.sin.register
 def _(x: Dual) -> Dual:
-    return Dual(sin(x.value), cos(x.value) * x.tangent)
+    return Dual(scalar.sin(x.value), scalar.cos(x.value) * x.tangent)
 
 
-@cos.register
+@scalar.cos.register
 def _(x: Dual) -> Dual:
-    return Dual(cos(x.value), -sin(x.value) * x.tangent)
+    return Dual(scalar.cos(x.value), -scalar.sin(x.value) * x.tangent)
 
 
-@erf.register
+@scalar.erf.register
 def _(x: Dual) -> Dual:
-    root = sqrt(embed(x.value, 2))  # erf x = 2·Φ(√2·x) − 1
-    return Dual(erf(x.value), normal_density(x.value * root) * root * 2 * x.tangent)
+    root = scalar.sqrt(scalar.embed(x.value, 2))  # erf x = 2·Φ(√2·x) − 1
+    return Dual(scalar.erf(x.value), scalar.normal_density(x.value * root) * root * 2 * x.tangent)
 
 
-@normal_cdf.register
+@scalar.normal_cdf.register
 def _(x: Dual) -> Dual:
-    return Dual(normal_cdf(x.value), normal_density(x.value) * x.tangent)
+    return Dual(scalar.normal_cdf(x.value), scalar.normal_density(x.value) * x.tangent)
 
 
-@normal_density.register
+@scalar.normal_density.register
 def _(x: Dual) -> Dual:
-    value = normal_density(x.value)
+    value = scalar.normal_density(x.value)
     return Dual(value, -(value * x.value) * x.tangent)

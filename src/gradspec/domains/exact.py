@@ -9,25 +9,9 @@ from typing import Any, NoReturn
 from flint import arb, fmpq, fmpz
 
 from gradspec.domains.domain import Domain
+from gradspec.spec import scalar
 from gradspec.spec.errors import DTypeError, UnsupportedError
-from gradspec.spec.scalar import (
-    Scalar,
-    cos,
-    embed,
-    erf,
-    exp,
-    floor,
-    log,
-    log1p,
-    nearest_integer,
-    normal_cdf,
-    normal_density,
-    power,
-    rational_power,
-    sin,
-    sqrt,
-    tanh,
-)
+from gradspec.spec.scalar import Scalar
 
 _SPECIAL = re.compile(r"\s*[-+]?(nan|inf|infinity)\s*", re.IGNORECASE)
 
@@ -88,7 +72,7 @@ def _read(value: Scalar) -> Fraction | float:
         ) from None
 
 
-@embed.register
+@scalar.embed.register
 def _(like: fmpq, value: Scalar) -> fmpq:
     return rational(value)
 
@@ -101,15 +85,15 @@ def _irrational(function: str, x: fmpq) -> NoReturn:
 
 
 _RATIONAL_AT: dict[Any, tuple[fmpq, fmpq] | None] = {
-    exp: (fmpq(0), fmpq(1)),
-    log: (fmpq(1), fmpq(0)),
-    log1p: (fmpq(0), fmpq(0)),
-    tanh: (fmpq(0), fmpq(0)),
-    sin: (fmpq(0), fmpq(0)),
-    cos: (fmpq(0), fmpq(1)),
-    erf: (fmpq(0), fmpq(0)),
-    normal_cdf: (fmpq(0), fmpq(1, 2)),
-    normal_density: None,
+    scalar.exp: (fmpq(0), fmpq(1)),
+    scalar.log: (fmpq(1), fmpq(0)),
+    scalar.log1p: (fmpq(0), fmpq(0)),
+    scalar.tanh: (fmpq(0), fmpq(0)),
+    scalar.sin: (fmpq(0), fmpq(0)),
+    scalar.cos: (fmpq(0), fmpq(1)),
+    scalar.erf: (fmpq(0), fmpq(0)),
+    scalar.normal_cdf: (fmpq(0), fmpq(1, 2)),
+    scalar.normal_density: None,
 }
 """Where each function has its only rational value at a rational number, and that value."""
 
@@ -127,28 +111,28 @@ for _function, _point in _RATIONAL_AT.items():
     _function.register(fmpq, _at_one_point(_function.__name__, _point))
 
 
-@floor.register
+@scalar.floor.register
 def _(x: fmpq) -> Scalar:
     return fmpq(x.floor())
 
 
-@nearest_integer.register
+@scalar.nearest_integer.register
 def _(x: fmpq) -> Scalar:
     return fmpq(round(Fraction(int(x.p), int(x.q))))
 
 
-@sqrt.register
+@scalar.sqrt.register
 def _(x: fmpq) -> Scalar:
     return _power("sqrt", x, Fraction(1, 2))
 
 
-@power.register
+@scalar.power.register
 def _(x: fmpq, p: int | float | Fraction) -> Scalar:
     return _power(f"the power {p} of ", x, Fraction(p))
 
 
 def _power(function: str, x: fmpq, p: Fraction) -> fmpq:
-    ratio = rational_power(int(x.p), int(x.q), p)
+    ratio = scalar.rational_power(int(x.p), int(x.q), p)
     if ratio is None:
         _irrational(function, x)
     return fmpq(*ratio)

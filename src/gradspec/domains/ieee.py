@@ -14,27 +14,9 @@ from gradspec.domains.ball import arb_normal_cdf, arb_normal_density, arb_power,
 from gradspec.domains.domain import Domain
 from gradspec.domains.exact import rational_or_special
 from gradspec.domains.formats import Format, format_named
+from gradspec.spec import scalar
 from gradspec.spec.errors import UnsupportedError
-from gradspec.spec.scalar import (
-    Scalar,
-    cos,
-    embed,
-    erf,
-    exp,
-    float_power,
-    floor,
-    is_infinite,
-    log,
-    log1p,
-    nearest_integer,
-    normal_cdf,
-    normal_density,
-    power,
-    sin,
-    sqrt,
-    stored,
-    tanh,
-)
+from gradspec.spec.scalar import Scalar
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,17 +154,17 @@ def _rounded(value: Scalar, format: Format) -> float:
     return format.nearest_ratio(int(number.p), int(number.q))
 
 
-@embed.register
+@scalar.embed.register
 def _(like: Float, value: Scalar) -> Float:
     return Float(_rounded(value, like.domain.compute), like.domain)
 
 
-@stored.register
+@scalar.stored.register
 def _(x: Float) -> Float:
     return Float(x.domain.storage.nearest(x.value), x.domain)
 
 
-@is_infinite.register
+@scalar.is_infinite.register
 def _(x: Float) -> bool:
     return math.isinf(x.value)
 
@@ -304,36 +286,36 @@ def rounded_normal_density(x: float, format: Format) -> float:
 
 
 for _function, _rounded_function in (
-    (exp, rounded_exp),
-    (log, rounded_log),
-    (log1p, rounded_log1p),
-    (tanh, rounded_tanh),
-    (sin, rounded_sin),
-    (cos, rounded_cos),
-    (erf, rounded_erf),
-    (normal_cdf, rounded_normal_cdf),
-    (normal_density, rounded_normal_density),
+    (scalar.exp, rounded_exp),
+    (scalar.log, rounded_log),
+    (scalar.log1p, rounded_log1p),
+    (scalar.tanh, rounded_tanh),
+    (scalar.sin, rounded_sin),
+    (scalar.cos, rounded_cos),
+    (scalar.erf, rounded_erf),
+    (scalar.normal_cdf, rounded_normal_cdf),
+    (scalar.normal_density, rounded_normal_density),
 ):
     _function.register(Float, _applied(_rounded_function))
 
 
-@floor.register
+@scalar.floor.register
 def _(x: Float) -> Float:
-    return Float(x.domain.compute.nearest(floor(x.value)), x.domain)
+    return Float(x.domain.compute.nearest(scalar.floor(x.value)), x.domain)
 
 
-@nearest_integer.register
+@scalar.nearest_integer.register
 def _(x: Float) -> Float:
-    return Float(x.domain.compute.nearest(nearest_integer(x.value)), x.domain)
+    return Float(x.domain.compute.nearest(scalar.nearest_integer(x.value)), x.domain)
 
 
-@sqrt.register
+@scalar.sqrt.register
 def _(x: Float) -> Float:
     root = x.value if not x.value < 0 else math.nan
     return Float(x.domain.compute.nearest(math.sqrt(root)), x.domain)  # innocent double rounding, as for ``+ − × ÷``
 
 
-@power.register
+@scalar.power.register
 def _(x: Float, p: int | float | Fraction) -> Float:
     return Float(rounded_power(x.value, Fraction(p), x.domain.compute), x.domain)
 
@@ -345,7 +327,7 @@ def rounded_power(x: float, p: Fraction, format: Format) -> float:
     1.4140625
     """
     if x == 0 or p == 0 or not math.isfinite(x) or (x < 0 and p.denominator > 1):
-        return float_power(x, float(p))
+        return scalar.float_power(x, float(p))
     sign = -1.0 if x < 0 and p % 2 == 1 else 1.0
     bits = float(p) * math.log2(abs(x))  # the exponent of the result, to within a unit
     if bits > format.emax + 2:

@@ -23,35 +23,9 @@ from gradspec.domains.ball import (
 from gradspec.domains.domain import Domain, candidates, possible_order
 from gradspec.domains.exact import rational, rational_or_special
 from gradspec.domains.formats import float_above, float_below
+from gradspec.spec import scalar
 from gradspec.spec.errors import DTypeError, UnsupportedError
-from gradspec.spec.scalar import (
-    Choice,
-    Scalar,
-    add_up,
-    choose_among,
-    cos,
-    dot,
-    embed,
-    ends,
-    erf,
-    exp,
-    float_power,
-    floor,
-    hull,
-    increasing,
-    larger,
-    log,
-    log1p,
-    nearest_integer,
-    normal_cdf,
-    normal_density,
-    order,
-    pivot,
-    power,
-    sin,
-    sqrt,
-    tanh,
-)
+from gradspec.spec.scalar import Choice, Scalar, ends
 from gradspec.spec.tensor import Tensor, TensorLike, require_shape
 
 LARGEST = sys.float_info.max
@@ -282,7 +256,7 @@ def _enclose(value: object) -> Interval:
     return Interval(float_below(n, d), float_above(n, d))
 
 
-@dot.register
+@scalar.dot.register
 def _(zero: Interval, left: Sequence[Scalar], right: Sequence[Scalar]) -> Interval:
     """Rounded once, since ``math.fsum`` is exact, except for products of two wide intervals; or each by itself."""
     lows, highs = _addends(left, right)
@@ -291,7 +265,7 @@ def _(zero: Interval, left: Sequence[Scalar], right: Sequence[Scalar]) -> Interv
     except (OverflowError, ValueError):
         low = high = math.nan
     if not isfinite(low) or not isfinite(high):
-        return add_up((_enclose(x) * y for x, y in zip(left, right, strict=True)), zero)  # type: ignore[no-any-return]
+        return scalar.add_up((_enclose(x) * y for x, y in zip(left, right, strict=True)), zero)  # type: ignore[no-any-return]
     lows.append(-low)
     highs.append(-high)
     return Interval(
@@ -341,28 +315,28 @@ def _addends(left: Sequence[Scalar], right: Sequence[Scalar]) -> tuple[list[floa
     return lows, highs
 
 
-@embed.register
+@scalar.embed.register
 def _(like: Interval, value: Scalar) -> Interval:
     return _enclose(value)
 
 
-@larger.register
+@scalar.larger.register
 def _(a: Interval, b: Interval) -> Interval:
     return _between(max(a.lo, b.lo), max(a.hi, b.hi))
 
 
-@hull.register
+@scalar.hull.register
 def _(a: Interval, b: Scalar) -> Interval:
     that = _enclose(b)
     return _between(min(a.lo, that.lo), max(a.hi, that.hi))
 
 
-@choose_among.register
+@scalar.choose_among.register
 def _(like: Interval, cells: Sequence[Interval], ties: str, strict: bool) -> Choice:
     return candidates([c.lo for c in cells], [c.hi for c in cells], ties, strict)
 
 
-@order.register
+@scalar.order.register
 def _(a: Interval, b: Scalar) -> tuple[int, ...]:
     that = _enclose(b)
     return possible_order((a.lo, a.hi), (that.lo, that.hi))
@@ -373,43 +347,43 @@ def _(x: Interval) -> tuple[float, float]:
     return x.lo, x.hi
 
 
-@pivot.register
+@scalar.pivot.register
 def _(x: Interval) -> Interval:
     middle = x.lo / 2 + x.hi / 2
     return _enclose(middle if isfinite(middle) else next((e for e in (x.lo, x.hi) if isfinite(e)), 0.0))
 
 
-@exp.register
+@scalar.exp.register
 def _(x: Interval) -> Interval:
     return Interval(_exp_ends(x.lo)[0], _exp_ends(x.hi)[1])
 
 
-@log.register
+@scalar.log.register
 def _(x: Interval) -> Interval:
     if x.lo < 0:
         raise ValueError(f"log of {x}: the logarithm is not real below 0; narrow the interval")
     return Interval(_log_ends(x.lo)[0], _log_ends(x.hi)[1])
 
 
-@log1p.register
+@scalar.log1p.register
 def _(x: Interval) -> Interval:
     if x.lo < -1:
         raise ValueError(f"log1p of {x}: the logarithm is not real below 0; narrow the interval")
     return Interval(_log1p_ends(x.lo)[0], _log1p_ends(x.hi)[1])
 
 
-@tanh.register
+@scalar.tanh.register
 def _(x: Interval) -> Interval:
     low, high = _outward(lambda: arb(x.lo).tanh())[0], _outward(lambda: arb(x.hi).tanh())[1]
     return Interval(max(low, -1.0), min(high, 1.0))
 
 
-@sin.register
+@scalar.sin.register
 def _(x: Interval) -> Interval:
     return _wave(x, arb.sin, 1)
 
 
-@cos.register
+@scalar.cos.register
 def _(x: Interval) -> Interval:
     return _wave(x, arb.cos, 0)
 
@@ -423,43 +397,43 @@ def _wave(x: Interval, function: Callable[[arb], arb], quarters: int) -> Interva
     return Interval(max(min(low for low, _ in values), -1.0), min(max(high for _, high in values), 1.0))
 
 
-@erf.register
+@scalar.erf.register
 def _(x: Interval) -> Interval:
     return Interval(_erf_ends(x.lo)[0], _erf_ends(x.hi)[1])
 
 
-@normal_cdf.register
+@scalar.normal_cdf.register
 def _(x: Interval) -> Interval:
     return Interval(_normal_cdf_ends(x.lo)[0], _normal_cdf_ends(x.hi)[1])
 
 
-@floor.register
+@scalar.floor.register
 def _(x: Interval) -> Interval:
-    return Interval(floor(x.lo), floor(x.hi))
+    return Interval(scalar.floor(x.lo), scalar.floor(x.hi))
 
 
-@nearest_integer.register
+@scalar.nearest_integer.register
 def _(x: Interval) -> Interval:
-    return Interval(nearest_integer(x.lo), nearest_integer(x.hi))
+    return Interval(scalar.nearest_integer(x.lo), scalar.nearest_integer(x.hi))
 
 
-@normal_density.register
+@scalar.normal_density.register
 def _(x: Interval) -> Interval:
     size = abs(x)
     return Interval(_normal_density_ends(size.hi)[0], _normal_density_ends(size.lo)[1])
 
 
-@increasing.register
+@scalar.increasing.register
 def _(x: Interval, function: Callable[[Interval], Interval]) -> Interval:
     return Interval(function(Interval(x.lo, x.lo)).lo, function(Interval(x.hi, x.hi)).hi)
 
 
-@sqrt.register
+@scalar.sqrt.register
 def _(x: Interval) -> Interval:
-    return power(x, Fraction(1, 2))  # type: ignore[no-any-return]
+    return scalar.power(x, Fraction(1, 2))  # type: ignore[no-any-return]
 
 
-@power.register
+@scalar.power.register
 def _(x: Interval, p: int | float | Fraction) -> Interval:
     p = Fraction(p)
     if p.denominator > 1 and x.lo < 0:
@@ -474,7 +448,7 @@ def _(x: Interval, p: int | float | Fraction) -> Interval:
 def _power_ends(x: float, p: Fraction) -> tuple[float, float]:
     """Floats on either side of ``x^p``."""
     if x == 0 or isinf(x) or p == 0:
-        exact = float_power(x, float(p))
+        exact = scalar.float_power(x, float(p))
         return exact, exact
     bits = float(p) * math.log2(abs(x))  # the exponent of the result, to within a unit
     if abs(bits) < 1100:

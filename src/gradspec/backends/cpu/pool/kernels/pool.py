@@ -6,10 +6,8 @@ from functools import partial
 from typing import Any
 
 from gradspec.backends.cpu.pool.arguments import PoolArguments
-from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothMaximum
-from gradspec.backends.cpu.pool.kernels.smooth_vjp import SmoothCotangent
-from gradspec.backends.cpu.pool.kernels.ties import WithTies
-from gradspec.backends.cpu.pool.kernels.ties_vjp import TiedCotangent, TiedShares
+from gradspec.backends.cpu.pool.kernels.smooth import Derivative, SmoothCotangent, SmoothMaximum
+from gradspec.backends.cpu.pool.kernels.ties import TiedCotangent, TiedShares, WithTies
 from gradspec.backends.cpu.pool.kernels.values import Average, MaxOfHalves, MaxValue
 from gradspec.backends.cpu.pool.kernels.walk import kernel
 from gradspec.backends.cpu.pool.kernels.winners import FromTape, WithTangents, WithWinners
