@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from gradspec.bench.contenders import LIMITS, OURS, Participant
@@ -48,18 +49,18 @@ def prepare(worker, **changes):
 
 
 def state(pid):
-    """The letter of the process's state: T for stopped. None when it is gone."""
+    """What the process does; None when it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
         return None
 
 
 def gone(pid):
     deadline = time.monotonic() + PATIENCE
-    while state(pid) not in (None, "Z") and time.monotonic() < deadline:
+    while state(pid) not in (None, psutil.STATUS_ZOMBIE) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return state(pid) in (None, "Z")
+    return state(pid) in (None, psutil.STATUS_ZOMBIE)
 
 
 def test_a_worker_prepares_and_times(remote):
@@ -125,9 +126,9 @@ def test_a_contender_that_cannot_start_says_why(remote):
 def test_a_worker_stands_still_between_questions(remote):
     worker = remote(OURS)
     worker.start()
-    assert state(worker.pid) == "T"
+    assert state(worker.pid) == psutil.STATUS_STOPPED
     prepare(worker)
-    assert state(worker.pid) == "T"
+    assert state(worker.pid) == psutil.STATUS_STOPPED
     pid = worker.pid
     worker.kill()
     assert gone(pid)
@@ -151,7 +152,7 @@ def test_a_stopped_worker_does_not_outlive_its_parent():
     )
     parent = subprocess.Popen([sys.executable, "-c", script, "/tmp"], stdout=subprocess.PIPE)
     pid = int(parent.stdout.readline())
-    assert state(pid) == "T"
+    assert state(pid) == psutil.STATUS_STOPPED
     parent.kill()
     parent.wait()
     parent.stdout.close()
@@ -243,8 +244,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_leaves_nothing():
 
 def children():
     """Worker processes of this one."""
-    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in listed if b"gradspec.bench.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [child.pid for child in psutil.Process().children() if "gradspec.bench.worker" in child.cmdline()]
 
 
 @pytest.mark.parametrize(

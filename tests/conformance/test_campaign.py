@@ -204,15 +204,15 @@ def seed_with(count, cases=8):
 
 @pytest.mark.rows(1)
 @pytest.mark.parametrize(
-    ("name", "rule", "got"),
-    [("Crashing", "crash", "ended by SIGABRT: abandon ship"), ("Hanging", "hang", "no answer in ")],
+    ("name", "rule", "got", "timeout"),
+    [("Crashing", "crash", "ended by SIGABRT: abandon ship", PATIENCE), ("Hanging", "hang", "no answer in ", 4.0)],
 )
-def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, rule, got):
-    monkeypatch.setattr(isolated, "FIRST", 4.0)
+def test_a_crash_or_a_hang_is_a_finding_and_the_rest_goes_on(monkeypatch, name, rule, got, timeout):
+    monkeypatch.setattr(isolated, "FIRST", timeout)
     monkeypatch.setattr(findings, "A_CAUSE", 3.0)
     monkeypatch.setattr("gradspec.conformance.campaign.check.PROBING", 1.0)  # which a hang takes all of, twice
     monkeypatch.setattr("gradspec.conformance.campaign.check.VERIFYING", 5.0)
-    run = gs.conformance.check(double(name), cases=4, seed=seed_with(1, 4), jobs=1, timeout=3.0, **POOLS)
+    run = gs.conformance.check(double(name), cases=4, seed=seed_with(1, 4), jobs=1, timeout=timeout, **POOLS)
     defects = run.tally.cases["defect"]  # of which one case has it in a call of its own, others in a neighbour's
     assert run.tally.cases == Counter({"defect": defects, "pass": 4 - defects})
     (finding,) = run.findings

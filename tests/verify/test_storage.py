@@ -5,6 +5,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.verify import Property, prove
+from patience import PATIENCE
 
 FUNCTIONS = {
     "exp": gs.exp,
@@ -95,4 +96,5 @@ PROOFS = [
 @pytest.mark.parametrize(("function", "lower", "upper", "C", "b", "status"), [row[1:] for row in PROOFS])
 def test_proofs_of_any_kernel(function, lower, upper, C, b, status):  # noqa: N803  (as in papers)
     graph = gs.trace(function, gs.f16[2])
-    assert prove(graph, Property.always(lower, upper, C=C, b=b), timeout=2).status == status
+    timeout = 2 if status == "unknown" else PATIENCE
+    assert prove(graph, Property.always(lower, upper, C=C, b=b), timeout=timeout).status == status

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -275,7 +276,7 @@ def test_without_a_list_a_folder_has_one_network(folder, tmp_path):
 
 def children():
     """The processes that this one started."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    return {child.pid for child in psutil.Process().children()}
 
 
 def test_a_process_that_dies_costs_its_instance(folder, tmp_path):
