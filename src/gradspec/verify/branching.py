@@ -72,8 +72,8 @@ class Queue:
 
 # --- boxes of inputs --------------------------------------------------------------------------------------------------
 
-TOGETHER = 64
-"""Parts that are bounded in one pass."""
+LEAST_BOXES, MOST_BOXES = 4, 64
+"""Parts that are bounded in one pass; where not even so few fit, boxes of inputs are not split."""
 
 MOST_COEFFICIENTS = 2**25
 """The coefficients of all its rows at the largest variable."""
@@ -96,28 +96,34 @@ class InputSplitting:
         self._bounder, self._goal = bounder, goal
         self._inner, self._dtype = bounder.pre_activations, bounder.arithmetic.dtype.numpy
         self._targets = [v for v in self._inner if v not in bounder.single]
+        self.together = min(MOST_BOXES, self.most_boxes(bounder))
 
     @staticmethod
-    def fits(bounder: Bounder) -> bool:
-        """Whether all rows of all inner variables are few enough to be bounded anew for every part."""
+    def most_boxes(bounder: Bounder) -> int:
+        """The parts for which all rows of all inner variables are few enough to be bounded anew together."""
         rows = max((2 * v.type.size for v in bounder.pre_activations), default=1)
-        return TOGETHER * rows * bounder.largest <= MOST_COEFFICIENTS
+        return MOST_COEFFICIENTS // (rows * bounder.largest)
+
+    @classmethod
+    def fits(cls, bounder: Bounder) -> bool:
+        return cls.most_boxes(bounder) >= LEAST_BOXES
 
     def bound_parts(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
         """The margin of each part, and the axis along which to split it."""
-        padded = [*parts, *[parts[-1]] * (TOGETHER - len(parts))]
+        padded = [*parts, *[parts[-1]] * (self.together - len(parts))]
         lows, highs = (np.stack([getattr(part, name) for part in padded]) for name in ("lower", "upper"))
         pairs = zip(*(unflatten(flat, self._bounder.graph.inputs) for flat in (lows, highs)), strict=True)
         inputs = [end for pair in pairs for end in pair]
-        known = {v: [np.full((TOGETHER, *v.shape), end, self._dtype) for end in (-np.inf, np.inf)] for v in self._inner}
+        unknown = self._bounder.unknown().ends
+        known = {v: [np.repeat(end[None], self.together, axis=0) for end in ends] for v, ends in unknown.items()}
         for var in self._targets:
             ends = self._run(var)(*inputs, *(end for pair in known.values() for end in pair))
             low, high = np.fmax(ends[:, : var.type.size], -np.inf), np.fmin(-ends[:, var.type.size :], np.inf)
-            known[var] = [end.reshape(TOGETHER, *var.shape) for end in (low, high)]
+            known[var] = [end.reshape(self.together, *var.shape) for end in (low, high)]
         output = self._bounder.graph.outputs[0]
         lower, *slopes = self._run(output)(*inputs, *(end for pair in known.values() for end in pair))
         margins = self._goal.margins(lower)
-        reach = [np.abs(s).reshape(TOGETHER, len(self._goal.rows), -1).sum(axis=1) for s in slopes]
+        reach = [np.abs(s).reshape(self.together, len(self._goal.rows), -1).sum(axis=1) for s in slopes]
         with np.errstate(over="ignore", invalid="ignore"):
             gains = np.nan_to_num(np.concatenate(reach, axis=1) * (highs - lows), nan=np.inf)
         axes = np.argmax(gains, axis=1)
@@ -132,7 +138,7 @@ class InputSplitting:
             graph = lines(b.graph, b.arithmetic, b.bounded, target, b.pre_activations, slopes=last).simplify()
             fixed = len(graph.inputs) - 1
             by_row = graph.batch(len(rows), [*[None] * fixed, 0])
-            b.runs[key] = compile(by_row.batch(TOGETHER, [*[0] * fixed, None]).simplify())
+            b.runs[key] = compile(by_row.batch(self.together, [*[0] * fixed, None]).simplify())
         run = b.runs[key]
         return lambda *inputs: run(*inputs, rows)
 
@@ -196,7 +202,7 @@ class SignSplitting:
         self._rows = [np.resize(of, rows) for of in goal.conjunctions]
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], rows)
         largest = max((v.type.size for v in bounder.pre_activations), default=1)
-        self.together = int(max(1, min(MOST_TOGETHER, 2**20 // (largest * rows))))
+        self.together = int(max(2, min(MOST_TOGETHER, 2**20 // (largest * rows))))
         self._initial = self._lines.initial(self._known).at(0)
 
     def bound_parts(self, parts: Sequence[SignPart], steps: int) -> BoundedParts:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -27,7 +28,6 @@ from gradspec.verify.bounding import Bounder, unflatten
 from gradspec.verify.bounds import bounder, require_kernels
 from gradspec.verify.branching import (
     MOST_PARTS,
-    TOGETHER,
     InputPart,
     InputSplitting,
     ProofGoal,
@@ -56,8 +56,8 @@ FEW_INPUTS = 12
 FIRST_STEPS, STEPS = 30, 6
 """How often free slopes are improved for the whole, and for a part of it."""
 
-ATTACKS = 4
-"""Rounds of attack where lines alone prove nothing."""
+ATTACKS, ATTACK_SHARE = 4, 0.1
+"""Rounds of attack where lines alone prove nothing, and the share of the time that further ones may take."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _fits(graph: Graph, property: Property) -> None:
 class _Search:
     def __init__(self, graph: Graph, kernels: str, deadline: float, seed: int, report: Report | None) -> None:
         self._graph, self._kernels, self._deadline, self._report = graph, kernels, deadline, report
-        self._seed = seed
+        self._random, self._begun, self._attacked = np.random.default_rng(seed), time.monotonic(), 0.0
         self.parts = 0
         self.trees: list[InputTree | SignTree | None] = []
         """For each case that is proved, how."""
@@ -205,18 +205,24 @@ class _Search:
 
     # --- attack -------------------------------------------------------------------------------------------------------
 
-    def _attack(self, graph: Graph, case: PropertyCase, property: Property) -> tuple[Array, ...] | None:
+    def _attack(self, graph: Graph, case: PropertyCase, property: Property, rounds: int) -> tuple[Array, ...] | None:
         """A witness, if some rounds of attack find one."""
+        begun = time.monotonic()
         attack = _attacks.get_or_make(id(graph), lambda: Attack(graph))
         lower, upper = zip(*self._inner(case), strict=True)
         unsafe = [(_matrix(conjunction, graph), conjunction.b) for conjunction in case.unsafe]
-        random = np.random.default_rng(self._seed)
-        for _ in range(ATTACKS):
+        for _ in range(rounds):
             self._check_time()
-            point, distance = attack.nearest(lower, upper, unsafe, random)
+            point, distance = attack.nearest(lower, upper, unsafe, self._random)
             if distance <= 0 and self._is_witness(point, property):
                 return tuple(point)
+        self._attacked += time.monotonic() - begun
         return None
+
+    def _attack_again(self, graph: Graph, case: PropertyCase, property: Property) -> tuple[Array, ...] | None:
+        """A witness, if another round of attack finds one; there is one as soon as its share of the time allows it."""
+        is_due = self._attacked < ATTACK_SHARE * (time.monotonic() - self._begun)
+        return self._attack(graph, case, property, 1) if is_due else None
 
     def _is_witness(self, point: Sequence[Array], property: Property) -> bool:
         """Whether the compiled kernels and, at the nearest point of an exact box, the specification both say so."""
@@ -263,13 +269,16 @@ class _Search:
                 else:
                     queue.push(margin, (part, int(axis)))
             self._report_progress(proved, queue)
-            witness = self._attack(bounder.graph, case, property) if parts[0].number == 0 and len(queue) else None
+            if len(queue) and parts[0].number == 0:
+                witness = self._attack(bounder.graph, case, property, ATTACKS)
+            else:
+                witness = self._attack_again(bounder.graph, case, property) if len(queue) else None
             witness = witness or self._try_centres(parts, property)
             if witness is not None:
                 return "refuted", -np.inf, witness
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
-            parts = [half for part, axis in queue.pop(TOGETHER // 2) for half in split_box(part, axis, tree)]
+            parts = [half for part, axis in queue.pop(splitting.together // 2) for half in split_box(part, axis, tree)]
         self.trees.append(input_tree(tree))
         return "proved", float(least), None
 
@@ -286,6 +295,9 @@ class _Search:
     def _branch_on_activations(
         self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
     ) -> Any:
+        witness = self._attack(bounder.graph, case, property, 1)
+        if witness is not None:
+            return "refuted", -np.inf, witness
         known = bounder.tighten(inputs, bounder.unknown())
         lower = bounder.lower(inputs, known, bounder.graph.outputs[0], goal.rows)
         self.parts += 1
@@ -293,7 +305,7 @@ class _Search:
         if margin > 0:
             self.trees.append(sign_tree(first, []))
             return "proved", margin, None
-        witness = self._attack(bounder.graph, case, property)
+        witness = self._attack(bounder.graph, case, property, ATTACKS - 1)
         if witness is not None:
             return "refuted", -np.inf, witness
         refining = Refining(bounder, inputs, self._check_time)
@@ -302,10 +314,15 @@ class _Search:
             known, lower = refined, bounder.lower(inputs, refined, bounder.graph.outputs[0], goal.rows)
             first, margin = goal.proved_rows(lower), float(goal.margins(lower))
         splitting = SignSplitting(bounder, goal, inputs, known)
-        return self._branch_on_signs(splitting, first, refining.rows)
+        attack = partial(self._attack_again, bounder.graph, case, property)
+        return self._branch_on_signs(splitting, first, refining.rows, attack)
 
     def _branch_on_signs(
-        self, splitting: SignSplitting, first: Sequence[int], refined: Sequence[RefinedRow]
+        self,
+        splitting: SignSplitting,
+        first: Sequence[int],
+        refined: Sequence[RefinedRow],
+        attack: Callable[[], tuple[Array, ...] | None],
     ) -> tuple[str, float, tuple[Array, ...] | None]:
         trees = {number: Tree() for number, row in enumerate(first) if row < 0}
         queue, roots, proved, least = Queue(), [SignPart(number) for number in trees], 0, np.inf
@@ -313,7 +330,7 @@ class _Search:
             self._check_time()
             parts, roots, steps = roots[: splitting.together], roots[splitting.together :], FIRST_STEPS
             if not parts:
-                taken, steps = queue.pop(max(1, splitting.together // 2)), STEPS
+                taken, steps = queue.pop(splitting.together // 2), STEPS
                 parts = [half for part, side in taken for half in splitting.halves(part, side, trees)]
             found = splitting.bound_parts(parts, steps)
             self.parts += len(parts)
@@ -326,6 +343,9 @@ class _Search:
                 else:
                     queue.push(margin, (replace(part, start=found.free.at(i).halved()), side))
             self._report_progress(proved, queue)
+            witness = attack() if len(queue) else None
+            if witness is not None:
+                return "refuted", -np.inf, witness
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
         self.trees.append(sign_tree(first, list(trees.values()), *splitting.numbers(), refined))
