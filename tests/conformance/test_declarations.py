@@ -1,0 +1,171 @@
+"""What kernels and references declare beside types: values of inputs, what is written into, other dtypes."""
+
+import numpy as np
+import pytest
+import torch
+
+import gradspec as gs
+from gradspec.conformance.campaign.check import check
+from gradspec.conformance.cases.data import drawn
+from gradspec.conformance.model.case import CheckCase
+from gradspec.conformance.model.reference import admits, neighbouring_sizes
+from gradspec.conformance.model.values import FITS, ValueRoom, drawn_values, fitted, holds
+from gradspec.conformance.targets.reference.kernel import ReferenceKernel
+
+ROOM = ValueRoom(9, 5)
+KINDS = [*FITS, "labels or -100", "0..1", "-3..3"]
+
+
+def judged(kernel, spec, inputs, cases=24, modes=(), **declared):
+    target = ReferenceKernel(kernel, spec, inputs).declaring(**declared)
+    run = check(target, cases=cases, seed=0, modes=modes)
+    assert run.tally.judged > cases // 2
+    return [finding.title for finding in run.findings]
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_drawn_holds_and_stays(kind, dtype):
+    rng = np.random.default_rng(0)
+    shape = (7,) if kind == "offsets" else (4, 6)
+    for _ in range(20):
+        numbers = (rng.standard_normal(shape) * 8).astype(dtype)
+        if dtype == "int64" and kind in ("probabilities", "log-probabilities", "unit rows"):
+            continue
+        found = drawn_values(kind, numbers, ROOM, rng)
+        assert found.dtype == numbers.dtype
+        assert holds(kind, found, ROOM)
+        np.testing.assert_allclose(fitted(kind, found, ROOM), found, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("positive", [0.0, 1.0]),
+        ("not negative", [-1.0]),
+        ("sorted", [2.0, 1.0]),
+        ("distinct", [1.0, 1.0]),
+        ("probabilities", [0.5, 0.25]),
+        ("log-probabilities", [0.0, 0.0]),
+        ("unit rows", [1.0, 1.0]),
+        ("one-hot", [1.0, 1.0]),
+        ("0..1", [1.5]),
+        ("labels or -100", [-50]),
+        ("labels", [9]),
+        ("offsets", [0, 6]),
+    ],
+)
+def test_other_numbers_do_not_hold(kind, numbers):
+    assert not holds(kind, np.array(numbers), ROOM)
+
+
+def test_edges_are_drawn():
+    rng = np.random.default_rng(0)
+    found = np.concatenate([drawn_values("0..1", np.ones(4, np.float32), ROOM, rng) for _ in range(9)])
+    assert {0.0, 1.0} <= {*found.tolist()}
+    labels = np.stack([drawn_values("labels or -100", np.arange(6), ROOM, rng) for _ in range(30)])
+    assert (labels == -100).any()
+    assert (labels != -100).any(1).all()
+
+
+def nll(log_p, labels):
+    return gs.cross_entropy(log_p, labels)
+
+
+def test_neighbours_and_drawn_calls_have_the_values():
+    target = ReferenceKernel(nll, nll, "f32[6,5],i64[6]", array="numpy").declaring(
+        values={"log_p": "log-probabilities"}
+    )
+    problem = target.reference.problem(target.reference.types[0])
+    call = drawn(CheckCase(0, 0, problem, "value", "large", None, "contiguous", 7, frozenset()))
+    assert admits(call)
+    assert not admits(call.with_arrays({**call.arrays(), "log_p": np.ones((6, 5), np.float32)}))
+    around = [other.call(call) for some in neighbouring_sizes(call).values() for other in some]
+    assert around
+    assert all(map(admits, around))
+
+
+def test_a_kernel_that_relies_on_values_passes_by_declaring_them():
+    def root(x):
+        return np.exp(0.5 * np.log(x))
+
+    spec, inputs = (lambda x: gs.sqrt(gs.abs(x))), "f32[4,6]"
+    own = {"arithmetic": {"function_error": 1e-5}, "numbers": "finite"}
+    assert judged(root, spec, inputs, **own)
+    assert not judged(root, spec, inputs, 8, values={"x": "positive"}, **own)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"values": {"x": "postive"}}, "values has 'postive'; declare one of positive"),
+        ({"values": {"y": "positive"}}, "has no input 'y' to declare; its inputs are x"),
+        ({"no_grad": ("y",)}, "has no input 'y' to declare"),
+        ({"out_dtype": "f33"}, "out_dtype is 'f33'; declare one of f16"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(declared, message):
+    with pytest.raises(ValueError, match=message):
+        ReferenceKernel(np.abs, gs.abs, "f32[4]").declaring(**declared)
+
+
+# --- derivatives, dtypes, and what is written into --------------------------------------------------------------------
+
+
+def test_an_input_without_gradient_is_left_out():
+    def scaled(x, scale):
+        return x * scale.detach()
+
+    def spec(x, scale):
+        return torch.mul(x, scale)
+
+    assert judged(scaled, spec, "f32[4],f32[4]", 12, ["vjp"])
+    assert not judged(scaled, spec, "f32[4],f32[4]", 12, ["vjp"], no_grad=("scale",))
+
+
+def test_a_loss_may_be_wider_than_its_inputs():
+    def total(x):
+        return x.astype(np.float32).sum()
+
+    def spec(x):
+        return gs.sum(x)
+
+    assert any("dtype" in title for title in judged(total, spec, "f16[8]", 12))
+    assert not judged(total, spec, "f16[8]", 12, out_dtype="f32")
+
+
+def test_a_kernel_may_write_into_what_it_declares():
+    def doubled(x, y):
+        x *= 2
+        x += y
+        return x
+
+    def spec(x, y):
+        return x * 2 + y
+
+    assert judged(doubled, spec, "f32[4],f32[4]") == ["It changes its input x"]
+    assert not judged(doubled, spec, "f32[4],f32[4]", mutates=("x",))
+    assert judged(doubled, spec, "f32[4],f32[4]", mutates=("y",)) == ["It changes its input x"]
+
+
+class InPlace(torch.autograd.Function):
+    """A backward pass that writes into its cotangent."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.exp(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g.mul_(torch.exp(x))
+
+
+def test_a_backward_pass_may_write_into_its_cotangent():
+    kernel, spec = (lambda x: InPlace.apply(x)), (lambda x: torch.exp(x))
+    assert judged(kernel, spec, "f32[4,3]", 12, ["vjp"])
+    assert not judged(kernel, spec, "f32[4,3]", 12, ["vjp"], mutates_cotangent=True, layouts=("contiguous",))
