@@ -93,14 +93,13 @@ def expression(call: Call) -> str:
 
 
 def _run(call: Call, names: list[str]) -> str:
-    """The compiled graph on its arrays, without the values before its results; where it is not ``plain``, results go to
-    arrays that hold something else, as fresh memory seldom does."""
+    """The compiled graph on its arrays, without the values before its results. These go to arrays that hold something
+    else: fresh memory is zero, or holds what an earlier call left there, which is often right."""
     count, alone = len(names_of(call)), call.variant == "derivative_alone"
     values = len(call.problem.differentiable) if call.mode == "second" else int(call.mode != "value" and not alone)
     outs = "[np.full(v.shape, 77, v.dtype.numpy) for v in run.plan.outputs]"
-    out = f", out={outs}[0]" if values + count == 1 else f", out=tuple({outs})"
-    ran = f"run({', '.join(names)}{out if call.variant != 'plain' else ''})"
-    return ran if values + count == 1 else f"{ran}[-{count}:]"
+    out, rest = (f"{outs}[0]", "") if values + count == 1 else (f"tuple({outs})", f"[-{count}:]")
+    return f"run({', '.join(names)}, out={out}){rest}"
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------
