@@ -299,20 +299,21 @@ LENET = (
 )
 RESNET = (*_conv(64, 7, 2, 3), Layer("max_pool", 0, 3, 2, 1), *RESIDUAL, *RESIDUAL)
 
+POOLS = (
+    Pool("P1", (8, 64, 112, 112), 3, 2, 1),
+    Pool("P2", (8, 64, 112, 112), 2, 2, 0),
+    Pool("P3", (8, 64, 56, 56), 3, 1, 1),
+    Pool("P4", (4, 32, 128, 128), 13, 1, 6),
+    Pool("P5", (1, 3, 1024, 1024), 5, 1, 2),
+    Pool("P6", (2, 32, 32, 64, 64), 3, 2, 1),
+    Pool("P7", (16, 64, 16384), 4, 4, 0),
+    Pool("P8", (1, 8, 16, 16, 16, 16), 2, 2, 0),
+    Pool("P9", (8, 256, 14, 14), output_size=(7, 5)),
+    Pool("P10", (8, 512, 28, 28), output_size=(1, 1)),
+    Pool("P11", (1, 16, 14, 14), 2, 2, 0),
+)
 GRID: dict[str, tuple[Cell, ...]] = {
-    "pool": (
-        Pool("P1", (8, 64, 112, 112), 3, 2, 1),
-        Pool("P2", (8, 64, 112, 112), 2, 2, 0),
-        Pool("P3", (8, 64, 56, 56), 3, 1, 1),
-        Pool("P4", (4, 32, 128, 128), 13, 1, 6),
-        Pool("P5", (1, 3, 1024, 1024), 5, 1, 2),
-        Pool("P6", (2, 32, 32, 64, 64), 3, 2, 1),
-        Pool("P7", (16, 64, 16384), 4, 4, 0),
-        Pool("P8", (1, 8, 16, 16, 16, 16), 2, 2, 0),
-        Pool("P9", (8, 256, 14, 14), output_size=(7, 5)),
-        Pool("P10", (8, 512, 28, 28), output_size=(1, 1)),
-        Pool("P11", (1, 16, 14, 14), 2, 2, 0),
-    ),
+    "pool": POOLS,
     "conv": (
         Conv("C1", (8, 64, 56, 56), 64, 3, 1, 1),
         Conv("C2", (8, 3, 224, 224), 64, 7, 2, 3),
@@ -332,17 +333,9 @@ GRID: dict[str, tuple[Cell, ...]] = {
         Network("N2", (4, 3, 224, 224), RESNET, "mean_square", "ResNet-18 stem and first stage, batch 4"),
     ),
 }
-GPU_POOLS = (
-    Pool("P1", (64, 64, 112, 112), 3, 2, 1),
-    Pool("P2", (64, 64, 112, 112), 2, 2, 0),
-    Pool("P3", (256, 64, 56, 56), 3, 1, 1),
-    Pool("P4", (128, 32, 128, 128), 13, 1, 6),
-    Pool("P5", (16, 3, 1024, 1024), 5, 1, 2),
-    Pool("P6", (16, 32, 32, 64, 64), 3, 2, 1),
-    Pool("P7", (64, 64, 16384), 4, 4, 0),
-    Pool("P8", (128, 8, 16, 16, 16, 16), 2, 2, 0),
-    Pool("P9", (1024, 256, 14, 14), output_size=(7, 5)),
-    Pool("P10", (128, 512, 28, 28), output_size=(1, 1)),
+GPU_BATCHES = (64, 64, 256, 128, 16, 16, 64, 128, 1024, 128)
+GPU_POOLS = tuple(
+    replace(pool, shape=(batch, *pool.shape[1:])) for batch, pool in zip(GPU_BATCHES, POOLS, strict=False)
 )
 """The pools that are not tiny, in batches whose input is at least 100 MB in 16 bits: twice the L2 cache of an H200."""
 GPU_GRID: dict[str, tuple[Cell, ...]] = {"pool": tuple(chain.from_iterable(pool.forms() for pool in GPU_POOLS))}

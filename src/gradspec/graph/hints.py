@@ -4,128 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-JOINED = "concat(arrays, axis)"
-CONVERTED = "convert(x, gs.f64)"
-PRODUCT = "matmul(a, b)"
-MOVED = "transpose(x, axes)"
-SHAPED = "reshape(x, shape)"
-REPEATED = "broadcast_to(x, shape)"
-RAISED = "mul(x, x), or x ** n of a variable,"
-
-CALLED = {
-    "T": MOVED,
-    "argmax": "max_pool(..., return_indices=True)",
-    "as_tensor": None,
-    "array": None,
-    "asarray": None,
-    "astype": CONVERTED,
-    "bfloat16": "bf16",
-    "bmm": PRODUCT,
-    "bool": "boolean",
-    "bool_": "boolean",
-    "cast": CONVERTED,
-    "cat": JOINED,
-    "check": "conformance.check(kernel)",
-    "check_kernel": "testing.check_kernel(kernel)",
-    "clip": "clamp(x, min, max)",
-    "concatenate": JOINED,
-    "contiguous": None,
-    "divide": "div(a, b)",
-    "dot": PRODUCT,
-    "double": CONVERTED,
-    "eq": "equal(a, b)",
-    "expand": REPEATED,
-    "float": CONVERTED,
-    "float16": "f16",
-    "float32": "f32",
-    "float64": "f64",
-    "greater_than": "greater(a, b)",
-    "gt": "greater(a, b)",
-    "half": CONVERTED,
-    "hstack": JOINED,
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "int8": "i8",
-    "interpolate": "resize(x, size, mode)",
-    "item": None,
-    "jit": "compile(function, *types)",
-    "logsumexp": "smooth_max_pool(x, kernel_size, beta=1)",
-    "lt": "less(a, b)",
-    "masked_fill": "where(condition, a, b)",
-    "max": "maximum(a, b), or max_pool over windows,",
-    "min": "minimum(a, b)",
-    "mm": PRODUCT,
-    "multiply": "mul(a, b)",
-    "negative": "neg(x)",
-    "nll_loss": "cross_entropy(logits, labels)",
-    "numpy": None,
-    "ones": None,
-    "permute": MOVED,
-    "pow": RAISED,
-    "power": RAISED,
-    "save": "Graph.save(path)",
-    "square": "mul(x, x)",
-    "squeeze": SHAPED,
-    "stack": "concat([x[None] for x in arrays])",
-    "subtract": "sub(a, b)",
-    "swapaxes": MOVED,
-    "swish": "silu(x)",
-    "t": MOVED,
-    "tensor": None,
-    "to": CONVERTED,
-    "true_divide": "div(a, b)",
-    "type": CONVERTED,
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "uint8": "u8",
-    "unsqueeze": "reshape(x, shape), or x[None],",
-    "expand_dims": "reshape(x, shape), or x[None],",
-    "upsample": "resize(x, size, mode)",
-    "view": SHAPED,
-    "vmap": "Graph.batch(n)",
-    "vstack": JOINED,
-    "zeros": None,
+WRITTEN = {
+    "Graph.batch(n)": "vmap",
+    "Graph.save(path)": "save",
+    "bf16": "bfloat16",
+    "boolean": "bool bool_",
+    "broadcast_to(x, shape)": "expand",
+    "clamp(x, min, max)": "clip",
+    "compile(function, *types)": "jit",
+    "concat([x[None] for x in arrays])": "stack",
+    "concat(arrays, axis)": "cat concatenate hstack vstack",
+    "conformance.check(kernel)": "check",
+    "convert(x, gs.f64)": "astype cast double float half to type",
+    "cross_entropy(logits, labels)": "nll_loss",
+    "div(a, b)": "divide true_divide",
+    "equal(a, b)": "eq",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "greater(a, b)": "greater_than gt",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "i8": "int8",
+    "less(a, b)": "lt",
+    "matmul(a, b)": "bmm dot mm",
+    "max_pool(..., return_indices=True)": "argmax",
+    "maximum(a, b), or max_pool over windows,": "max",
+    "minimum(a, b)": "min",
+    "mul(a, b)": "multiply",
+    "mul(x, x)": "square",
+    "mul(x, x), or x ** n of a variable,": "pow power",
+    "neg(x)": "negative",
+    "reshape(x, shape)": "squeeze view",
+    "reshape(x, shape), or x[None],": "unsqueeze expand_dims",
+    "resize(x, size, mode)": "interpolate upsample",
+    "silu(x)": "swish",
+    "smooth_max_pool(x, kernel_size, beta=1)": "logsumexp",
+    "sub(a, b)": "subtract",
+    "testing.check_kernel(kernel)": "check_kernel",
+    "transpose(x, axes)": "T permute swapaxes t",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "u8": "uint8",
+    "where(condition, a, b)": "masked_fill",
 }
-"""Names of PyTorch, NumPy and JAX, as functions or methods, and how it is written with ``gs``; None: it is not."""
+"""How it is written with ``gs``, and what PyTorch, NumPy and JAX call it, as functions or methods."""
+
+ABSENT = frozenset(("array", "as_tensor", "asarray", "contiguous", "item", "numpy", "ones", "tensor", "zeros"))
+"""What is not written with ``gs``: arrays are made and looked at elsewhere."""
+
+CALLED = {name: written for written, names in WRITTEN.items() for name in names.split()}
 
 METHODS = frozenset(
-    [
-        "abs",
-        "add",
-        "broadcast_to",
-        "clamp",
-        "detach",
-        "div",
-        "equal",
-        "erf",
-        "exp",
-        "flatten",
-        "gelu",
-        "greater",
-        "less",
-        "log",
-        "log_softmax",
-        "matmul",
-        "maximum",
-        "mean",
-        "minimum",
-        "mul",
-        "neg",
-        "pad",
-        "relu",
-        "reshape",
-        "sigmoid",
-        "silu",
-        "softmax",
-        "sqrt",
-        "sub",
-        "sum",
-        "tanh",
-        "transpose",
-        "where",
-    ]
+    (
+        *("abs", "add", "broadcast_to", "clamp", "detach", "div", "equal", "erf", "exp", "flatten", "gelu"),
+        *("greater", "less", "log", "log_softmax", "matmul", "maximum", "mean", "minimum", "mul", "neg", "pad"),
+        *("relu", "reshape", "sigmoid", "silu", "softmax", "sqrt", "sub", "sum", "tanh", "transpose", "where"),
+    )
 )
 """Functions of ``gs`` that other libraries have as methods as well."""
 
@@ -168,12 +105,9 @@ def named(name: str) -> str:
     """
     if name.lower().startswith(("f8", "float8", "fp8")):
         return "; floats of 8 bits are not supported, the smallest are gs.f16 and gs.bf16"
-    if name not in CALLED:
-        return ""
-    written = CALLED[name]
-    if written is None:
+    if name in ABSENT:
         return "; arrays are made and looked at with NumPy, PyTorch or JAX, and gs takes them as they are"
-    return f"; it is written gs.{written} here"
+    return f"; it is written gs.{CALLED[name]} here" if name in CALLED else ""
 
 
 def as_method(name: str) -> str:
