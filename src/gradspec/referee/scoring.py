@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 from json import JSONDecodeError
@@ -34,6 +34,7 @@ from gradspec.referee.own_work import OwnWork, Policy, observe, source_of
 from gradspec.referee.timing import COMPILING, Times, compiled_reference, time_kernel
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import unforkable
+from gradspec.system.host import follow
 from gradspec.system.hosting import CopyHost, HostedFunction, HostLostError, HostServer, KernelHost, stand_in
 from gradspec.system.processes import (
     Child,
@@ -256,7 +257,7 @@ def _observe_and_time(
     """What a kernel dispatches, and how long it takes, each in a process in which nothing was called before."""
     objects = {"eager": loaded.eager, **({"compiled": compiled_reference(loaded)} if is_timed else {})}
     objects |= {} if host else {"kernel": kernel}
-    copies = {name: CopyHost(given) for name, given in objects.items() if given is not None}
+    copies = {name: CopyHost(_following(given)) for name, given in objects.items() if given is not None}
     for copy in copies.values():
         copy.limit, copy.device, copy.library = COMPILING, settings.device, loaded.call.array
     functions = {name: HostedFunction(copy, "", None) for name, copy in copies.items()}
@@ -275,6 +276,16 @@ def _observe_and_time(
         for copy in copies.values():
             copy.close()
     return own, times
+
+
+def _following(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that, if it is a module, is on the device of its arrays."""
+
+    def call(*arrays: Any) -> Any:
+        follow(function, arrays)
+        return function(*arrays)
+
+    return call
 
 
 def findings_of(run: Run) -> Iterable[RefereeFinding]:

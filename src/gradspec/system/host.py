@@ -138,9 +138,17 @@ class Solution:
         return found if self._init is None else made_module(found, self._init)  # type: ignore[no-any-return]
 
     def __call__(self, *arrays: Any) -> Any:
+        if self._init is not None:
+            follow(self.kernel, arrays)
         if self._pattern is None:
             return self.kernel(*arrays)
         return self.kernel(*fill_pattern(self._pattern, arrays), **fill_pattern(self._keywords, arrays))
+
+
+def follow(module: Any, arrays: Sequence[Any]) -> None:
+    """Have a module of PyTorch on the device of its arrays."""
+    if arrays and hasattr(arrays[0], "is_cuda") and arrays[0].is_cuda and hasattr(module, "to"):
+        module.to(arrays[0].device)
 
 
 def made_module(kind: Callable[..., Any], init: Sequence[Any]) -> Any:

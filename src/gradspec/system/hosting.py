@@ -721,6 +721,7 @@ class CopyHost(KernelHost):
     def close(self) -> None:
         self.drop_session()
         for copy in self._copies:
+            copy.kill()  # a later copy of this process may keep the channel open
             copy.join()
 
     def _send_files(self, descriptors: list[int], ours: list[int]) -> None:
