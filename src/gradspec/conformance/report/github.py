@@ -19,15 +19,14 @@ def issue_text(run: Run, failing: Collection[str] = FAILING) -> str:
     """
     found = [finding for kind in failing for finding in run.by_kind(kind)]
     repeat = f"\n\n```sh\n{run.repeat}\n```" if run.repeat else ""
-    end = (
-        f"Found by `gradspec check` in {run.version}, {run.machine}, seed {run.seed}. {summarize(run, failing)}{repeat}"
-    )
     parts = ["\n\n".join(_paragraphs(finding)) for finding in found] or [summarize(run, failing)]
-    return "\n\n---\n\n".join([*parts, end]) + "\n"
+    end = f"Found by `gradspec check` in {run.version}, {run.machine}, seed {run.seed}."
+    verdict = f" {summarize(run, failing)}" if found else ""
+    return "\n\n---\n\n".join([*parts, f"{end}{verdict}{repeat}"]) + "\n"
 
 
 def _paragraphs(finding: Finding) -> Iterator[str]:
-    """Title, what is wrong and by how much, the smallest case, what it needs, the rule, and a program that runs alone."""
+    """Title, what is wrong and by how much, the smallest case, what it needs, the rule, and a program."""
     yield f"## {title_of(finding)}"
     where = " ".join(filter(None, (f"`{finding.op}`", MODE_WORDS.get(finding.mode, finding.mode), finding.dtype)))
     yield " ".join(filter(None, (f"{where}: {state_result(finding) or 'see below'}.", beyond(finding))))
