@@ -238,6 +238,9 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
 @click.option("--sanitize", is_flag=True, help="Run what is found on a GPU under compute-sanitizer, and quote it.")
 @click.option("--fail-fast", is_flag=True, help="End at the first case with a defect.")
 @click.option("--strict", is_flag=True, help="Conventions that differ from ours fail too.")
+@click.option(
+    "--format", type=click.Choice(["text", "github"]), default="text", help="Print a page or an issue. [text]"
+)
 @click.option("--json", "json_file", type=click.Path(), help="Write everything found to this file.")
 @click.option("--junit", "junit_file", type=click.Path(), help="Write JUnit XML: a test case per operator and mode.")
 @click.option("--report", "html_file", type=click.Path(), help="Write one HTML page that shows every finding.")
@@ -245,7 +248,13 @@ def _list_choices(context: click.Context, parameter: click.Parameter, wanted: bo
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_choices, help="Show all names and exit."
 )
 def check(
-    target: str, strict: bool, json_file: str | None, junit_file: str | None, html_file: str | None, **options: Any
+    target: str,
+    strict: bool,
+    format: str,
+    json_file: str | None,
+    junit_file: str | None,
+    html_file: str | None,
+    **options: Any,
 ) -> None:
     """Judge a target's convolution and pooling kernels: values, both derivatives, and what tests usually leave out.
 
@@ -266,7 +275,7 @@ def check(
     from gradspec.verify.judge.run import perform_bounds
 
     given = {name: value for name, value in options.items() if value is not None}
-    request = Request(target, given, json_file, junit_file, html_file, strict)
+    request = Request(target, given, json_file, junit_file, html_file, strict, format)
     try:
         code = perform_bounds(request) if target in ("bounds", "auto_lirpa") else perform(request)
     except UserError as error:

@@ -26,6 +26,7 @@ from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import DTYPES, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.report import junit
+from gradspec.conformance.report.github import issue_text
 from gradspec.conformance.report.html import page
 from gradspec.conformance.report.terminal import show, show_start
 from gradspec.conformance.targets import TARGETS
@@ -53,6 +54,8 @@ class CheckRequest:
     junit_file: str | None = None
     html_file: str | None = None
     strict: bool = False
+    format: str = "text"
+    """What is printed: ``text`` for people at a terminal, or an issue for ``github``."""
 
     @property
     def files(self) -> dict[str, str]:
@@ -69,15 +72,18 @@ def perform(request: CheckRequest, console: Console | None = None, judge: Callab
     """Judge the target, show what was found, write what was asked for; the exit code."""
     require_places(request)
     console = console or Console(highlight=False, markup=False, emoji=False)
+    page = Console(quiet=True) if request.format == "github" else console
     try:
-        with _live(console) as watch, terminated_like_interrupted():
+        with _live(page) as watch, terminated_like_interrupted():
             run = (judge or check)(request.target, progress=watch, **request.check)
     except (TargetError, ValueError, ImportError) as error:
         raise CheckError(str(error)) from error
     if request.strict and run.repeat:
         run.repeat += " --strict"
-    show(run, console, request.failing)
-    code, is_written = exit_code(run, request.failing), _write(request, run, console)
+    show(run, page, request.failing)
+    if request.format == "github":
+        console.out(issue_text(run, request.failing), highlight=False, end="")
+    code, is_written = exit_code(run, request.failing), _write(request, run, page)
     return code if is_written or code != CLEAN else INCOMPLETE
 
 

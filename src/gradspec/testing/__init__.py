@@ -73,10 +73,10 @@ def check_kernel(
     ``device="cuda"`` puts them on a GPU.
 
     A run ends after ``cases`` or ``seconds``; fewer judged cases of a mode than ``at_least`` are a failure. Unless
-    ``strict`` is False, a choice that differs from the specification's is a defect, except those named in
-    ``conventions``. ``arithmetic`` has keywords of ``gradspec.conformance.Arithmetic.of``. The kernel runs in a copy of
-    this process, so that a crash, or a call of more than ``timeout`` seconds, is a defect; with ``isolate=False`` it
-    runs here, for a debugger.
+    ``strict`` is False, a choice that differs from the specification's is a defect, except those that ``conventions``
+    names. ``arithmetic`` has keywords of ``gradspec.conformance.Arithmetic.of``. The kernel runs in a copy of this
+    process, so that a crash, or a call of more than ``timeout`` seconds, is a defect; with ``isolate=False`` it runs
+    here, for a debugger.
 
     >>> import gradspec as gs, numpy as np
     >>> def scaled_relu(x, scale):

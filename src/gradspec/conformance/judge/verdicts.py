@@ -88,6 +88,8 @@ NOTHING_ALLOWED: frozenset[str] = frozenset()
 NO_ANSWERS: Mapping[str, Answer] = MappingProxyType({})
 FORMULAS = 16.0
 """Roundings of a cotangent that one formula of a derivative may lose and another not."""
+MANY_UNITS = 10_000
+"""Units in the last place beyond which an error is told in percent."""
 A_KINK = 1e-3
 """How much derivatives on either side of a kink differ, in proportion, so that it is one."""
 UNUSUAL = ("reversed", "broadcast")
@@ -318,8 +320,11 @@ class _Result:
         if allowed.low is None or allowed.high is None or not np.isfinite(got) or judgement.got.dtype.kind != "f":
             return told
         centre, radius = float((allowed.low + allowed.high) / 2), float((allowed.high - allowed.low) / 2)
-        units = abs(got - centre) / float(np.spacing(np.abs(judgement.got.dtype.type(centre or got))))
-        told += f", the first by {round(units):,} unit{'' if round(units) == 1 else 's'} in the last place"
+        if not centre:
+            return told
+        units = round(abs(got - centre) / float(np.spacing(np.abs(judgement.got.dtype.type(centre)))))
+        size = f"{units:,} unit{'' if units == 1 else 's'} in the last place"
+        told += f", the first by {size if units <= MANY_UNITS else f'{100 * abs(got / centre - 1):.3g} %'}"
         times = abs(got - centre) / radius if radius else 0.0
         return f"{told}, {times:,.3g} times what is permitted" if times > 1 else told
 

@@ -32,7 +32,7 @@ def article(number: int, finding: Finding, opened: bool) -> Markup:
         rule=RULES.get(finding.rule, finding.rule),
         explanation=beyond(finding),
         picture=picture(finding),
-        facts=list(_facts(finding)),
+        facts=list(facts(finding)),
         others=[f"{_in_words(op, mode)} {dtype}" for op, mode, dtype in places(finding)[1:]],
     )
 
@@ -48,7 +48,8 @@ def places(finding: Finding) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys([own, *((words[0], words[1], words[2]) for words in seen if len(words) == 3)]))
 
 
-def _facts(finding: Finding) -> Iterable[tuple[str, str]]:
+def facts(finding: Finding) -> Iterable[tuple[str, str]]:
+    """The shapes, attributes, dtype and memory of its call, by name."""
     problem: Attributes = finding.case.get("problem") or {}
     names = (problem.get("signature") or {}).get("names") or INPUTS.get(finding.op, ())
     for name, shape in zip(names, problem.get("shapes", ()), strict=False):
