@@ -296,7 +296,11 @@ def check(
     "--check", type=click.Path(), metavar="FILE", help="Check the proof in this file instead of looking for one."
 )
 @click.option("--jobs", type=click.IntRange(1), help="Properties verified in parallel. [the cores of this process]")
-@click.option("--output", type=click.Path(), help="Append answers to this file of JSON lines, and skip those it has.")
+@click.option(
+    "--output",
+    type=click.Path(),
+    help="Write the answer to this file as VNN-COMP wants it; of a list, append JSON lines, and skip those it has.",
+)
 def verify(**options: Any) -> None:
     """Prove that the network maps no input of a box into an unsafe set, or find one that it does.
 

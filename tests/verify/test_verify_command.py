@@ -5,6 +5,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from fractions import Fraction
@@ -30,6 +32,8 @@ HAT = """
 (assert (<= X_0 2)) (assert (>= X_0 0.1)) (assert (>= Y_0 {}))
 """
 """The network below is a hat whose top is 1, at 1."""
+
+SCRIPTS = Path(__file__).parents[2] / "tools" / "vnncomp"
 
 ANSWERS = {"high": ("1.1", "unsat"), "low": ("0.7", "sat")}
 
@@ -112,6 +116,26 @@ def test_no_time_is_no_answer(folder, tmp_path):
     result = gradspec(folder / "hat.gs", folder / "high.vnnlib", "--timeout", 0, "--report", tmp_path / "page.html")
     assert (result.exit_code, result.stdout) == (0, "unknown\n")
     assert "Neither proved nor refuted" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(("name", "first"), [("high", "unsat"), ("low", "sat"), ("missing", "error")])
+def test_the_scripts_of_the_competition(folder, tmp_path, name, first):
+    """They run ``gradspec`` of the path, which is this one."""
+    run = tmp_path / "gradspec"
+    run.write_text(f'#!/bin/sh\nexec {sys.executable} -m gradspec "$@"\n')
+    run.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    results, files = tmp_path / "results.txt", (folder / "hat.gs", folder / f"{name}.vnnlib")
+
+    def script(program, *arguments):
+        command = ["sh", SCRIPTS / program, *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE).returncode
+
+    assert (script("prepare_instance.sh", "v1", "hats", *files) == 0) == (name != "missing")
+    script("run_instance.sh", "v1", "hats", *files, results, 60)
+    word, *witness = results.read_text().splitlines()
+    assert (word, len(witness)) == (first, 2 * (first == "sat"))
+    assert script("run_instance.sh", "v2", "hats", *files, results, 60) == 1
 
 
 def test_time_that_is_over_stops_what_runs(folder):

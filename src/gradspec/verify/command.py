@@ -61,7 +61,7 @@ def perform(request: VerifyRequest) -> int:
 
 
 def _require_sense(request: VerifyRequest) -> None:
-    alone = {"--jobs": request.jobs, "--output": request.output}
+    alone = {"--jobs": request.jobs}
     is_many = request.property is None
     many = {"--report": request.report, "--certificate": request.certificate, "--check": request.check}
     for option, value in (many if is_many else alone).items():
@@ -103,6 +103,9 @@ def _one(request: VerifyRequest, property: str) -> int:
             answer = Answer("unknown", kernels=request.kernels, error="interrupted")
         print(json.dumps(answer.as_json(), allow_nan=False) if request.as_json else answer.text(), flush=True)
         _say(answer.error or answer.sentence())
+        if request.output is not None:
+            with replacing(request.output) as partial:
+                partial.write_text(answer.text() + "\n", encoding="utf-8")
         if request.certificate is not None and answer.answer != "unsat":
             _say(f"no certificate: {answer.answer} has none")
         if request.report is not None:
