@@ -171,6 +171,31 @@ def test_a_backward_pass_may_write_into_its_cotangent():
     assert not judged(kernel, spec, "f32[4,3]", 12, ["vjp"], mutates_cotangent=True, layouts=("contiguous",))
 
 
+class Once(torch.autograd.Function):
+    """A backward pass that is not differentiable, by its own account, or because PyTorch does not see it."""
+
+    @staticmethod
+    def forward(ctx, x, is_marked):
+        ctx.save_for_backward(x)
+        ctx.is_marked = is_marked
+        return torch.exp(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if not ctx.is_marked:
+            return (g.detach() * torch.exp(x.detach())), None
+        return torch.autograd.function.once_differentiable(lambda ctx, g: g * torch.exp(x))(ctx, g), None
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_backward_pass_that_is_not_differentiable_has_no_second_derivative(is_marked):
+    target = ReferenceKernel(lambda x: Once.apply(x, is_marked), lambda x: torch.exp(x), "f32[4,3]")
+    run = check(target, cases=12, seed=0, modes=["vjp", "second"])
+    assert run.findings == []
+    assert [mode for _, mode in run.lacking] == ["second"]
+
+
 # --- profiles ---------------------------------------------------------------------------------------------------------
 
 
