@@ -100,11 +100,13 @@ def embedding(ids: Tensor, table: Tensor) -> Tensor:
 
 
 def _losses(logits: Tensor, labels: Tensor, smoothing: float = 0.0, z_loss: float = 0.0) -> Tensor:
-    """The mean of ``logsumexp − logit[label]``, and what is added to it, over the labels that are not ignored."""
-    kept = labels != IGNORED
-    log_sum = torch.logsumexp(logits, -1)
-    picked = logits.gather(-1, torch.where(kept, labels, 0)[:, None])[:, 0]
-    losses = log_sum - (1 - smoothing) * picked - smoothing * logits.mean(-1) + z_loss * log_sum.square()
+    """The mean of ``−log p[label]``, and what is added to it, over the labels that are not ignored."""
+    kept, log_p = labels != IGNORED, torch.log_softmax(logits, -1)
+    picked = log_p.gather(-1, torch.where(kept, labels, 0)[:, None])[:, 0]
+    losses = -(1 - smoothing) * picked - smoothing * log_p.mean(-1) if smoothing else -picked
+    if z_loss:  # PyTorch's own gradient of logsumexp is imprecise where logits are large
+        top = logits.detach().amax(-1)
+        losses = losses + z_loss * (top + torch.exp(logits - top[:, None]).sum(-1).log()).square()
     return torch.where(kept, losses, 0.0).sum() / kept.sum()
 
 

@@ -169,3 +169,93 @@ def test_a_backward_pass_may_write_into_its_cotangent():
     kernel, spec = (lambda x: InPlace.apply(x)), (lambda x: torch.exp(x))
     assert judged(kernel, spec, "f32[4,3]", 12, ["vjp"])
     assert not judged(kernel, spec, "f32[4,3]", 12, ["vjp"], mutates_cotangent=True, layouts=("contiguous",))
+
+
+class Once(torch.autograd.Function):
+    """A backward pass that is not differentiable, by its own account, or because PyTorch does not see it."""
+
+    @staticmethod
+    def forward(ctx, x, is_marked):
+        ctx.save_for_backward(x)
+        ctx.is_marked = is_marked
+        return torch.exp(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        if not ctx.is_marked:
+            return (g.detach() * torch.exp(x.detach())), None
+        return torch.autograd.function.once_differentiable(lambda ctx, g: g * torch.exp(x))(ctx, g), None
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_backward_pass_that_is_not_differentiable_has_no_second_derivative(is_marked):
+    target = ReferenceKernel(lambda x: Once.apply(x, is_marked), lambda x: torch.exp(x), "f32[4,3]")
+    run = check(target, cases=12, seed=0, modes=["vjp", "second"])
+    assert run.findings == []
+    assert [mode for _, mode in run.lacking] == ["second"]
+
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
+
+
+def in_tf32(a, b):
+    """A product of matrices whose factors keep 11 bits."""
+    cut = [(x.view(np.int32) + 0x1000 & ~0x1FFF).view(np.float32) for x in map(np.ascontiguousarray, (a, b))]
+    return cut[0] @ cut[1]
+
+
+def off_by(units):
+    """An exponential that errs by so many units in the last place, in one direction."""
+
+    def exponential(x):
+        return (np.exp(x.astype(np.float64)) * (1 + units * 2.0**-23)).astype(np.float32)
+
+    return exponential
+
+
+MATRICES = "f32[6,40],f32[40,5]"
+PROFILED = [
+    (in_tf32, lambda a, b: a @ b, MATRICES, "triton", "tf32"),
+    (in_tf32, lambda a, b: a @ b, MATRICES, "cuda", None),
+    (off_by(3.4), gs.exp, "f32[40]", "cuda", "cuda_functions"),
+    (off_by(9), gs.exp, "f32[40]", "cuda", None),
+    (off_by(40), gs.exp, "f32[40]", "triton", None),
+    (lambda x: np.zeros_like(x), gs.exp, "f32[40]", "cuda_fast_math", None),
+]
+
+
+@pytest.mark.rows(3)
+@pytest.mark.parametrize(("kernel", "spec", "inputs", "profile", "liberty"), PROFILED)
+def test_a_profile_permits_what_its_kernels_do_and_names_it(kernel, spec, inputs, profile, liberty):
+    def findings(**declared):
+        target = ReferenceKernel(kernel, spec, inputs, array="numpy").declaring(numbers="finite", **declared)
+        return check(target, cases=40, seed=0, modes=["value"]).findings
+
+    assert {finding.kind for finding in findings()} == {"defect"}
+    told = findings(arithmetic=profile)
+    assert {finding.kind for finding in told} == {"reduced" if liberty else "defect"}
+    assert {finding.title for finding in told if liberty} <= {f"The result has the precision of {liberty}"}
+
+
+def test_the_profile_is_found_by_library_and_device(monkeypatch):
+    def kernel(x):
+        return torch.exp(x)
+
+    target = ReferenceKernel(kernel, gs.exp, "f32[4]")
+    assert (target.profile, target.liberties, target.threadsafe) == ("", frozenset(), True)
+    monkeypatch.setattr(target, "_facts", {**target._facts, "mentioned": ["torch", "triton"]})
+    assert target.declaring().profile == "triton"
+    assert "tf32" in target.liberties
+    assert not target.threadsafe
+    assert target.versions()["arithmetic"] == "triton"
+    assert target.declaring(arithmetic={"tf32": True}).profile == ""
+    with pytest.raises(ValueError, match="arithmetic is 'fast'; declare one of triton, cuda, cuda_fast_math"):
+        target.declaring(arithmetic="fast")
+
+
+def test_kernels_of_modules_that_import_triton_are_of_triton(monkeypatch):
+    from gradspec.system.host import mentioned
+
+    monkeypatch.setitem(globals(), "triton", type(torch)("triton"))
+    assert "triton" in mentioned(lambda x: off_by(x))

@@ -253,8 +253,18 @@ def _mentioned(spec: Any, depth: int = 2) -> Iterator[str]:
         own = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         homes = (own or type(value).__module__, *(kind.__module__ for kind in kinds))
         yield from (str(home).partition(".")[0] for home in homes)
+        if _is_beside_triton(value):
+            yield "triton"
         if depth and inspect.isfunction(value):
             yield from _mentioned(value, depth - 1)
+
+
+def _is_beside_triton(value: Any) -> bool:
+    """Whether what defines a function or class imports Triton."""
+    module = sys.modules.get(str(getattr(value, "__module__", "")))
+    if module is None or module.__name__.partition(".")[0] in ("torch", "builtins"):
+        return False
+    return any(isinstance(part, ModuleType) and part.__name__.startswith("triton") for part in vars(module).values())
 
 
 def described(value: Any) -> Any:

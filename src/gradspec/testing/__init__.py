@@ -35,7 +35,7 @@ def check_kernel(
     inputs: object = None,
     params: str | None = None,
     array: str | None = None,
-    arithmetic: Mapping[str, Any] | None = None,
+    arithmetic: Mapping[str, Any] | str | None = None,
     jvp: Callable[..., Any] | None = None,
     vjp: Callable[..., Any] | None = None,
     cases: int | None = DEFAULT_CASES,
@@ -72,11 +72,12 @@ def check_kernel(
     ``array`` names the library whose arrays the kernel takes, ``"torch"``, ``"jax"`` or ``"cupy"``, and
     ``device="cuda"`` puts them on a GPU.
 
-    A run ends after ``cases`` or ``seconds``; fewer judged cases of a mode than ``at_least`` are a failure. Unless
-    ``strict`` is False, a choice that differs from the specification's is a defect, except those that ``conventions``
-    names. ``arithmetic`` has keywords of ``gradspec.conformance.Arithmetic.of``. The kernel runs in a copy of this
-    process, so that a crash, or a call of more than ``timeout`` seconds, is a defect; with ``isolate=False`` it runs
-    here, for a debugger.
+    A run ends after ``cases`` or ``seconds``; fewer judged cases of a mode than ``at_least`` are a failure. If ``strict``
+    is not False, a choice other than the specification's is a defect, but for those that ``conventions`` names.
+    ``arithmetic`` has keywords of ``gradspec.conformance.Arithmetic.of``; with ``spec``, it may be ``"triton"``,
+    ``"cuda"`` or ``"cuda_fast_math"``, which is found by the kernel's library and device otherwise. The kernel runs in
+    a copy of this process, so that a crash, or a call of more than ``timeout`` seconds, is a defect; with
+    ``isolate=False`` it runs here, for a debugger.
 
     >>> import gradspec as gs, numpy as np
     >>> def scaled_relu(x, scale):

@@ -32,12 +32,21 @@ REDUCED: dict[str, str] = {
     "truncate": "Sums may be rounded toward zero instead of to nearest.",
     "low_precision_accumulate": "Sums of float16 and bfloat16 may be rounded to that format after every addition.",
     "fast_math": "Elementary functions of a reference may have the errors of CUDA's intrinsics.",
+    "cuda_functions": "Elementary functions of a reference may err by 4 units in the last place, as CUDA's do.",
     "variance_by_moments": "A reference's variance may be the mean of squares less the square of the mean.",
     "online_softmax": "A reference's softmax may be rescaled after every cell.",
     "reassociated": "Coefficients of a reference may be multiplied with each other first.",
     "parts": "Partial sums of float16 and bfloat16, at most 16 to a result, may be stored and added in that format.",
 }
 """The names of ``--allow``, with what each permits."""
+
+PROFILES: dict[str, tuple[str, ...]] = {
+    "triton": ("ftz", "tf32", "fast_math", "cuda_functions", "online_softmax", "reassociated"),
+    "cuda": ("ftz", "cuda_functions", "online_softmax", "reassociated"),
+    "cuda_fast_math": ("ftz", "fast_math", "cuda_functions", "online_softmax", "reassociated"),
+}
+"""The liberties that kernels of a kind take: Triton has products in TF32 by default, ``ex2.approx``, ``div.full`` and
+``sqrt.approx``, whose errors are those of CUDA's intrinsics; atomic additions of float32 flush to zero on any."""
 
 MOST_PARTS = 16
 
@@ -61,6 +70,7 @@ ARITHMETICS: dict[str, Callable[[Arithmetic], Arithmetic]] = {
     "truncate": lambda own: replace(own, truncating=True),
     "low_precision_accumulate": lambda own: replace(own, accumulate=own.storage),
     "fast_math": lambda own: replace(own, fast_math=True),
+    "cuda_functions": lambda own: replace(own, function_error=8 * own.u),
     "variance_by_moments": lambda own: replace(own, variance_by_moments=True),
     "online_softmax": lambda own: replace(own, online_softmax=1),
     "reassociated": lambda own: replace(own, reassociated=True),

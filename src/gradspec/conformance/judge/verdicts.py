@@ -110,7 +110,7 @@ class Judge:
         self, target: Target, call: Call, allow: AbstractSet[str], answers: Mapping[str, Answer] = NO_ANSWERS
     ) -> None:
         """``answers`` are those of variants that were called before."""
-        self.target, self.call, self.allow, self.answers = target, call, allow, answers
+        self.target, self.call, self.allow, self.answers = target, call, allow | target.liberties, answers
         self.meanings, self.snapshot = expected(call), Snapshot(call)
         self._judged: dict[str, list[tuple[Array, Verdict]]] = {}
 

@@ -82,6 +82,8 @@ class Target(ABC):
     """What is installed for it, whose versions a run tells."""
     strict: bool = False
     """Whether it documents our semantics as its own: what is a convention elsewhere is a defect in it."""
+    liberties: frozenset[str] = frozenset()
+    """Modes of reduced precision that kernels like its own take, by the names of ``judge.reduced``."""
     repeatable: bool = False
     """Whether it promises the same bits for the same call: run after run, and with any number of threads."""
     fresh_results: bool = False

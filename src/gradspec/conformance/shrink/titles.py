@@ -65,6 +65,9 @@ def title(finding: Finding) -> str:
 def _candidates(finding: Finding) -> Iterator[str]:
     """Sentences, the most telling first; the last one always fits."""
     yield from _of_the_call(finding)
+    liberty = re.search(r"within the tolerance of ([\w+]+)", finding.explanation, re.IGNORECASE)
+    if finding.kind == "reduced" and liberty:
+        yield f"{_noun(finding)} has the precision of {liberty[1]}"
     if finding.suspicion:
         yield finding.suspicion
     chosen = conventions(finding.explanation)

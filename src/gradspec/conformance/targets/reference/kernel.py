@@ -9,8 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from gradspec.conformance.judge.reduced import PROFILES
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.device import Device
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import FLOATS, ON_NANS, Call, Problem, Results
 from gradspec.conformance.model.reference import Reference, on_zeros
@@ -113,7 +115,7 @@ class ReferenceKernel(OwnTarget):
                 f"declare some of {', '.join(DECLARATIONS)}, and give several inputs for other sizes"
             )
         super().declaring(**declarations)
-        Arithmetic.of("f32", **self.declared("arithmetic", {}))  # which says what it has none of
+        Arithmetic.of("f32", **self._arithmetic)  # which says what it has none of
         own = {"layouts": self.declared("layouts", ()) or self.layouts(), "numbers": self.declared("numbers", ())}
         self.domain = KernelDomain.of(**{name: value for name, value in own.items() if value})
         is_module = self._facts["parameters"] is not None  # they are put in for the time of a call
@@ -121,7 +123,8 @@ class ReferenceKernel(OwnTarget):
             self.host.library = self.array
         self.repeatable = bool(self.declared("repeatable", self.array in BARE))  # other libraries promise no bits
         self.mutates = (*self.declared("mutates", ()), *["g"] * bool(self.declared("mutates_cotangent", False)))
-        self.threadsafe = bool(self.declared("threadsafe", not is_module and not self.mutates))
+        self.threadsafe = bool(self.declared("threadsafe", not (is_module or self.mutates or self.profile)))
+        self.liberties = frozenset(PROFILES.get(self.profile, ()))
         said = {name: self.declared(name, declared_by(self._spec, name, default)) for name, default in OF_REFERENCES}
         self.reference.declare(**said)
         self.compiles = self.array == "jax"
@@ -133,13 +136,33 @@ class ReferenceKernel(OwnTarget):
         return self
 
     def arithmetic(self, problem: Problem) -> Arithmetic:
-        return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **self.declared("arithmetic", {}))
+        return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **self._arithmetic)
+
+    @property
+    def _arithmetic(self) -> dict[str, Any]:
+        declared = self.declared("arithmetic", {})
+        return {} if isinstance(declared, str) else dict(declared)
+
+    @property
+    def profile(self) -> str:
+        """The kind of arithmetic that it declares, or that its library and device have; nothing where neither says."""
+        declared = self.declared("arithmetic", None)
+        if isinstance(declared, str):
+            if declared not in PROFILES:
+                raise ValueError(f"arithmetic is {declared!r}; declare one of {', '.join(PROFILES)}, or a mapping")
+            return declared
+        if declared is not None or self.array not in ("torch", "cupy"):
+            return ""
+        return "triton" if "triton" in self._facts["mentioned"] else "" if self.device.is_host else "cuda"
+
+    def on(self, device: Device) -> Self:
+        return super().on(device).declaring()
 
     def versions(self) -> dict[str, str]:
         libraries = sorted({self.array, self.reference.library} & {"torch", "jax"})
         known = {} if self.host is None else self.host.facts["versions"]
         own = {name: known.get(name) or str(modules_of(name)[name].__version__) for name in libraries}
-        return {**super().versions(), **own}
+        return {**super().versions(), **own, **({"arithmetic": self.profile} if self.profile else {})}
 
     def named(self) -> dict[str, object]:
         return {"kernel": self._original, **{f"kernel_{mode}": f for mode, f in self._derivatives.items()}}
