@@ -31,6 +31,7 @@ from gradspec.spec.scalar import (
     normal_cdf,
     normal_density,
     order,
+    pass_tangent,
     pivot,
     power,
     sin,
@@ -201,6 +202,11 @@ def _(a: Dual, b: Scalar) -> tuple[int, ...]:
 @constant.register
 def _(x: Dual) -> Dual:
     return Dual(constant(x.value), embed(x.tangent, 0))
+
+
+@pass_tangent.register
+def _(x: Dual, function: Callable[[Scalar], Scalar]) -> Dual:
+    return Dual(pass_tangent(x.value, function), x.tangent)
 
 
 @increasing.register

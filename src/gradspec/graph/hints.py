@@ -167,7 +167,7 @@ def named(name: str) -> str:
     ''
     """
     if name.lower().startswith(("f8", "float8", "fp8")):
-        return "; floats of 8 bits are not supported, the smallest are gs.f16 and gs.bf16"
+        return "; floats of 8 bits are gs.f8_e4m3, which others call e4m3fn, and gs.f8_e5m2"
     if name not in CALLED:
         return ""
     written = CALLED[name]
