@@ -78,10 +78,14 @@ TRIED = {
     "axes": (lambda: gs.sum(X, axes=1), TypeError, "write axis="),
     "an odd argument": (lambda: gs.relu(X, inplace=True), TypeError, "no argument 'inplace'; it has x"),
     "cat": (lambda: gs.cat([X, X]), AttributeError, "gs.concat(arrays, axis)"),
-    "float8 as a dtype": (lambda: gs.float8_e4m3fn, AttributeError, "the smallest are gs.f16 and gs.bf16"),
-    "float8 of PyTorch": (lambda: gs.relu(FLOAT8), gs.DTypeError, "torch.float8_e4m3fn are not supported; convert"),
-    "float8 of NumPy": (lambda: gs.relu(np.zeros(2, ml_dtypes.float8_e5m2)), gs.DTypeError, "to one of f16, bf16"),
-    "float8 as an example": (lambda: gs.from_torch(torch.nn.Identity(), FLOAT8), gs.DTypeError, "torch.bfloat16"),
+    "float8 as a dtype": (lambda: gs.float8_e4m3fn, AttributeError, "are gs.f8_e4m3, which others call e4m3fn"),
+    "float8 of PyTorch": (
+        lambda: gs.relu(FLOAT8),
+        gs.DTypeError,
+        "f8_e4m3 is for storage; compute in another",
+    ),
+    "float8 of NumPy": (lambda: gs.relu(np.zeros(2, ml_dtypes.float8_e5m2)), gs.DTypeError, "f8_e5m2 is for storage"),
+    "float8 as an example": (lambda: gs.from_torch(torch.nn.ReLU(), FLOAT8), gs.DTypeError, "f8_e4m3 is for storage"),
 }
 
 

@@ -17,6 +17,8 @@ from gradspec.graph.types import (
     TensorType,
     bf16,
     boolean,
+    f8_e4m3,
+    f8_e5m2,
     f16,
     f32,
     f64,
@@ -42,6 +44,7 @@ from gradspec.ops.layout import concat, pad, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
 from gradspec.ops.loss import cross_entropy, mse_loss
 from gradspec.ops.lp_pool import lp_pool
+from gradspec.ops.minifloat import round_to
 from gradspec.ops.pointwise import (
     abs,
     add,

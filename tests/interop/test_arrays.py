@@ -212,6 +212,7 @@ ARGUMENTS = dict.fromkeys(PAIRS, (X, X)) | {
     "quantize": (X, X[0, 0], PLACES[0, 0].astype(np.uint8)),
     "reshape": (X, (4, 16)),
     "resize": (X, (2, 2), "nearest"),
+    "round_to": (X, "f8_e5m2"),
     "scale": (X, 2.0),
     "scatter": (X, 3, PLACES % 4, X),
     "scatter_add": (X, 3, PLACES % 4, X),

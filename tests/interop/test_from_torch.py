@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.scan import scan
 from torch.utils import _pytree as pytree
 
 import gradspec as gs
@@ -220,6 +222,17 @@ LONGS = BYTES.long() - 3
 HALVES = torch.tensor([[300, -500, 7, 900], [-1, 2, 400, -600]], dtype=torch.float16)
 EDGES = torch.tensor([nan, inf, -inf, 0.0, 0.5, 1e-6, -3e-5, -1.0])
 PLACES = torch.tensor([-1, 1])
+
+
+def tall(x: Tensor) -> Tensor:
+    return x.repeat(8, 2)
+
+
+def stacked(x: Tensor) -> Tensor:
+    square = x.repeat(4, 2)
+    return torch.stack([square, square + 1, square * 2])
+
+
 SEEDED = torch.Generator().manual_seed(0)
 UNUSUAL: dict[str, tuple[Tensor, list[Callable[[Tensor], Any]]]] = {
     "floats": (
@@ -304,6 +317,47 @@ UNUSUAL: dict[str, tuple[Tensor, list[Callable[[Tensor], Any]]]] = {
             lambda x: (x[:, ::2] & 15) | x[:, 1::2] << 4,
             lambda x: torch.stack([x & 15, x >> 4], -1).flatten(-2).to(torch.int8) - 8,
             lambda x: torch.stack([x.view(torch.int8) << 4 >> 4, x.view(torch.int8) >> 4], -1).flatten(-2),
+        ],
+    ),
+    "places in an order": (
+        EDGES[1:],
+        [
+            lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 0.0, 0.5]), x),
+            lambda x: torch.searchsorted(x.sort()[0].repeat(2, 1), torch.tensor([[0.0, nan], [inf, 0.6]]), right=True),
+            lambda x: torch.bucketize(x, torch.tensor([0.0, 0.5]), out_int32=True, right=True),
+        ],
+    ),
+    "histograms": (
+        EDGES,
+        [
+            lambda x: torch.histc(x, 4, -1, 0.5),
+            lambda x: torch.histc(x[3:], 3),
+            lambda x: torch.histc(x[3:4], 2),
+            lambda x: torch.histc(x[:0], 3, -1, 1),
+        ],
+    ),
+    "groups of rows": (
+        HALVES / 256,
+        [
+            lambda x, ends=ends: [
+                torch._grouped_mm(a.bfloat16(), b.bfloat16(), offs=torch.tensor(ends, dtype=torch.int32)).float()
+                for a, b in ((tall(x), stacked(x)), (stacked(x), tall(x).t()), (tall(x).t(), tall(x)))
+            ]
+            for ends in ([8, 8, 16], [0, 8, 16])
+        ],
+    ),
+    "loops over rows": (
+        HALVES.float() / 512,
+        [
+            lambda x: scan(lambda c, r: (torch.tanh(c + r), c * r), x[0], x),
+            lambda x: scan(lambda c, r: (c * x[0], r + c.sum()), x[1], x, reverse=True),
+        ],
+    ),
+    "batches of rows": (
+        HALVES.float() / 512,
+        [
+            lambda x: associative_scan(lambda a, b: a * b, x, 1, combine_mode="generic"),
+            lambda x: torch.func.vmap(lambda r: r.outer(r).sin())(x),
         ],
     ),
     "written to by what is composed in C++": (HALVES.float(), [lambda x: torch.vander(x[0] / 100, 4)]),

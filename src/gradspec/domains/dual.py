@@ -174,6 +174,11 @@ def _(x: Dual) -> Dual:
     return Dual(scalar.constant(x.value), scalar.embed(x.tangent, 0))
 
 
+@scalar.pass_tangent.register
+def _(x: Dual, function: Callable[[Scalar], Scalar]) -> Dual:
+    return Dual(scalar.pass_tangent(x.value, function), x.tangent)
+
+
 @scalar.increasing.register
 def _(x: Dual, function: Callable[[Scalar], Scalar]) -> Dual:
     return Dual(scalar.increasing(x.value, function), function(x).tangent)

@@ -104,7 +104,7 @@ def named(name: str) -> str:
     ''
     """
     if name.lower().startswith(("f8", "float8", "fp8")):
-        return "; floats of 8 bits are not supported, the smallest are gs.f16 and gs.bf16"
+        return "; floats of 8 bits are gs.f8_e4m3, which others call e4m3fn, and gs.f8_e5m2"
     if name in ABSENT:
         return "; arrays are made and looked at with NumPy, PyTorch or JAX, and gs takes them as they are"
     return f"; it is written gs.{CALLED[name]} here" if name in CALLED else ""

@@ -81,6 +81,8 @@ f16 = DType("f16", np.dtype(np.float16))
 bf16 = DType("bf16", np.dtype(ml_dtypes.bfloat16))
 f32 = DType("f32", np.dtype(np.float32))
 f64 = DType("f64", np.dtype(np.float64))
+f8_e4m3 = DType("f8_e4m3", np.dtype(ml_dtypes.float8_e4m3fn))
+f8_e5m2 = DType("f8_e5m2", np.dtype(ml_dtypes.float8_e5m2))
 i8 = DType("i8", np.dtype(np.int8))
 u8 = DType("u8", np.dtype(np.uint8))
 i16 = DType("i16", np.dtype(np.int16))
@@ -91,7 +93,9 @@ i64 = DType("i64", np.dtype(np.int64))
 u64 = DType("u64", np.dtype(np.uint64))
 boolean = DType("bool", np.dtype(np.bool_))
 
-DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, u8, i16, u16, i32, u32, i64, u64, boolean)}
+STORED = (f8_e4m3, f8_e5m2)
+"""Formats that numbers are stored in, moved and converted, and nothing is computed with."""
+DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, u8, i16, u16, i32, u32, i64, u64, boolean, *STORED)}
 _BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
 
@@ -132,7 +136,7 @@ def require_floats(operator: str, *types: TensorType) -> DType:
     for t in types:
         if not t.is_float:
             raise DTypeError(f"{operator} needs floating-point operands, not {t}; convert it first, by gs.convert")
-    return require_one_dtype(operator, *types)
+    return require_numbers(operator, *types)
 
 
 def require_numbers(operator: str, *types: TensorType) -> DType:
@@ -140,6 +144,8 @@ def require_numbers(operator: str, *types: TensorType) -> DType:
     for t in types:
         if t.dtype is boolean:
             raise DTypeError(f"{operator} needs numbers, not {t}; convert it first, as by gs.convert(x, gs.i32)")
+        if t.dtype in STORED:
+            raise DTypeError(f"{operator}: {t.dtype} is for storage; compute in another, as by gs.convert(x, gs.f32)")
     return require_one_dtype(operator, *types)
 
 

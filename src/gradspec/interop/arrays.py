@@ -9,15 +9,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from gradspec.graph.arrays import register_library
 from gradspec.graph.ir import Array
-from gradspec.graph.types import DTYPES, TensorType
+from gradspec.graph.types import DTYPES, STORED, TensorType, bf16
 from gradspec.spec.errors import DTypeError, UnsupportedError
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+BITS = {dtype.numpy.name: dtype.numpy for dtype in (bf16, *STORED)}
+"""Dtypes that NumPy itself does not have, which are exchanged as integers."""
 
 
 class TorchTensors:
@@ -33,8 +33,10 @@ class TorchTensors:
         torch = sys.modules["torch"]
         _require_plain_tensor(torch, value)
         tensor = value.detach()
-        if tensor.dtype is torch.bfloat16:
-            return tensor.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name in BITS:
+            integers = torch.int16 if tensor.itemsize == 2 else torch.uint8
+            return tensor.view(integers).numpy().view(BITS[name])  # type: ignore[no-any-return]
         try:
             return tensor.numpy()  # type: ignore[no-any-return]
         except TypeError:

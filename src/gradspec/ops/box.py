@@ -20,17 +20,17 @@ import numpy as np
 
 from gradspec.graph.builder import apply, apply_all
 from gradspec.graph.ir import Array, Attributes, Node, Operand, Provided, Var
-from gradspec.graph.types import DTYPES, DType, TensorType, bf16, f16, f32, f64
+from gradspec.graph.types import DTYPES, DType, TensorType, bf16, f8_e4m3, f8_e5m2, f16, f32, f64
 from gradspec.spec.errors import UnsupportedError
 
-DIGITS = {f16: 11, bf16: 8, f32: 24, f64: 53}
+DIGITS = {f8_e4m3: 4, f8_e5m2: 3, f16: 11, bf16: 8, f32: 24, f64: 53}
 """The bits of a significand."""
 
-LEAST = {f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
+LEAST = {f8_e4m3: 2.0**-9, f8_e5m2: 2.0**-16, f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
 """The smallest positive number."""
 
-OVERFLOW = {f16: 65520.0, bf16: (2 - 2.0**-8) * 2.0**127}
-"""The least number that is stored as infinity, in the formats that are narrower than what kernels compute in."""
+OVERFLOW = {f8_e4m3: 464.0, f8_e5m2: 61440.0, f16: 65520.0, bf16: (2 - 2.0**-8) * 2.0**127}
+"""From where on a number may be stored as infinity or NaN, in the formats narrower than what kernels compute in."""
 
 FUNCTION = 4.0
 """The error of a kernel's elementary functions, in units, if none is declared; rules assume it."""
@@ -96,7 +96,7 @@ class BoundArithmetic:
 
     def storage(self, stored: DType) -> float:
         """The relative error of storing a result in a format with fewer digits than it was computed with."""
-        return 2.0 ** -DIGITS[stored] if self.any and stored in (f16, bf16) else 0.0
+        return 2.0 ** -DIGITS[stored] if self.any and stored in OVERFLOW else 0.0
 
     def underflow(self, n: float, stored: DType) -> float:
         """What ``n`` products and the storage may lose to underflow, in these bounds and in the kernel."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var, ones
-from gradspec.graph.types import DTYPES, DType, TensorType, boolean, dtype_of
+from gradspec.graph.ir import LATER, JvpResult, Op, Operand, Sums, Var, ones
+from gradspec.graph.types import DTYPES, STORED, DType, TensorType, boolean, dtype_of, f32
 from gradspec.ops.box import BoundedNode, Box
+from gradspec.ops.minifloat import round_to
 from gradspec.ops.pointwise import abs
 from gradspec.ops.select import equal, greater, where
 from gradspec.ops.shape import leading_batch
@@ -20,9 +21,10 @@ from gradspec.spec.errors import DTypeError
 
 @dataclass(frozen=True)
 class Conversion:
-    """The name of the dtype of the result."""
+    """The name of the dtype of the result, and whether it holds every operand there is, so that none is rounded."""
 
     dtype: str
+    is_exact: bool = field(default=False, metadata=LATER)
 
 
 def _types(attrs: Conversion, x: TensorType) -> tuple[TensorType]:
@@ -33,7 +35,7 @@ def _types(attrs: Conversion, x: TensorType) -> tuple[TensorType]:
 
 def _jvp(attrs: Conversion, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     y = apply(CONVERT, attrs, *primals)
-    return [y], [apply(CONVERT, attrs, *tangents) if y.type.is_float else None]
+    return [y], [apply(CONVERT, Conversion(attrs.dtype), *tangents) if y.type.is_float else None]
 
 
 def _converted(node: BoundedNode, x: Box) -> Box:
@@ -64,20 +66,20 @@ CONVERT: Op = Op(
     spec=lambda attrs, x: (convert_spec(x, attrs.dtype),),
     batch=leading_batch,
     linear="jointly",
-    sums=Sums(max_roundings=lambda attrs, x: 1, coefficient_quantum=ones),
+    sums=Sums(max_roundings=lambda attrs, x: int(not attrs.is_exact), coefficient_quantum=ones),
     enclosure=_converted,
     jvp=_jvp,
-    transpose=lambda attrs, cotangents, types, i: convert(cotangents[0], types[0].dtype),
+    transpose=lambda attrs, cotangents, types, i: apply(CONVERT, Conversion(types[0].dtype.name), cotangents[0]),
 )
 
 
-def convert(x: Operand, dtype: DType) -> Var:
+def convert(x: Operand, dtype: DType, *, saturate: bool | None = None) -> Var:
     """``x`` as numbers of another dtype.
 
     Floats are rounded to the nearest, ties to even. Converted to integers they lose their fraction; values out of range
     become the largest or the smallest integer, and NaN becomes 0. Integers out of range wrap around. Converted to
-    booleans, everything but zero is true. Between floating-point dtypes derivatives are converted too; otherwise there
-    are none.
+    booleans, everything but zero is true. Floats of eight bits are rounded by ``gs.round_to``. Between
+    floating-point dtypes derivatives are converted too; otherwise there are none.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -89,5 +91,10 @@ def convert(x: Operand, dtype: DType) -> Var:
     if not isinstance(dtype, DType):
         raise DTypeError(f"convert: {dtype!r} is not a dtype; give one such as gs.f16 or gs.i64")
     (x,) = operands(x)
-    same = (x.dtype if isinstance(x, Var) else dtype_of(x)) == dtype
-    return x if same else apply(CONVERT, Conversion(dtype.name), x)
+    given = x.dtype if isinstance(x, Var) else dtype_of(x)
+    if given == dtype:
+        return x
+    if dtype not in STORED:
+        return apply(CONVERT, Conversion(dtype.name, is_exact=given in STORED and dtype.is_float), x)
+    rounded = round_to(x if given.is_float and given not in STORED else convert(x, f32), dtype.name, saturate)
+    return apply(CONVERT, Conversion(dtype.name, is_exact=True), rounded)

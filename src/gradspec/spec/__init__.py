@@ -26,6 +26,7 @@ from gradspec.spec.layout import broadcast_to, concat, flatten, pad, reshape, sl
 from gradspec.spec.linear import batch_norm, linear, matmul
 from gradspec.spec.loss import cross_entropy, mse_loss, pick, place
 from gradspec.spec.lp_pool import lp_pool
+from gradspec.spec.minifloat import round_to
 from gradspec.spec.pointwise import (
     abs,
     add,
@@ -218,6 +219,7 @@ __all__ = [
     "resize",
     "right_shift",
     "round",
+    "round_to",
     "scale",
     "scatter_add_rows",
     "scatter_rows",

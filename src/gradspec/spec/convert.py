@@ -14,7 +14,7 @@ from gradspec.spec.errors import AmbiguityError, DTypeError
 from gradspec.spec.scalar import Scalar, ends, is_infinite
 from gradspec.spec.tensor import Tensor, TensorLike, tensor
 
-FLOATS = ("f16", "bf16", "f32", "f64")
+FLOATS = ("f16", "bf16", "f32", "f64", "f8_e4m3", "f8_e5m2")
 
 RANGES = {
     f"{kind}{bits}": (0, 2**bits - 1) if kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

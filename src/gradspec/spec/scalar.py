@@ -350,6 +350,12 @@ def constant(x: Scalar) -> Scalar:
 
 
 @singledispatch
+def pass_tangent(x: Scalar, function: Callable[[Scalar], Scalar]) -> Scalar:
+    """``function(x)`` with the tangent of ``x``, if it has one."""
+    return function(x)
+
+
+@singledispatch
 def varies(x: Scalar) -> bool:
     """Whether ``x`` changes with what is differentiated: a dual number whose tangent is not 0."""
     return False

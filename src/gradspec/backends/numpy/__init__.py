@@ -17,7 +17,7 @@ from gradspec.backends.xp import lowerings
 from gradspec.backends.xp.rules import progressions
 from gradspec.backends.xp.windows import POOLING
 from gradspec.graph.ir import Array, Attributes, Op
-from gradspec.graph.types import TensorType, bf16, f16, type_of
+from gradspec.graph.types import STORED, TensorType, bf16, f16, type_of
 from gradspec.ops.layout import Padding
 from gradspec.runtime.task import ArrayFunction
 from gradspec.spec.errors import UnsupportedError
@@ -32,7 +32,7 @@ def _pad(attrs: Padding, x: Array) -> Array:
 
 KERNELS: dict[str, Callable[..., Any]] = {**lowerings(NUMPY, **POOLING), **windows.KERNELS, "pad": _pad}
 
-_SMALL = (f16, bf16)
+_SMALL = (f16, bf16, *STORED)
 
 
 def apply(op: Op, attrs: Attributes, *arrays: Array) -> tuple[Array, ...]:

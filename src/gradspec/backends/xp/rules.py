@@ -16,12 +16,14 @@ from gradspec.ops.layout import AlongAxis
 from gradspec.ops.linear import BatchNorm, Product
 from gradspec.ops.loss import Place
 from gradspec.ops.lp_pool import AbsPower
+from gradspec.ops.minifloat import SmallFormat
 from gradspec.ops.pointwise import Approximation, Beta, ClampRange, Levels
 from gradspec.ops.quantize import Quantization
 from gradspec.ops.reduce import CumSum, Share
 from gradspec.ops.topk import Top
 from gradspec.spec.gather import index_outside
 from gradspec.spec.loss import label_outside
+from gradspec.spec.minifloat import format_of
 from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
 from gradspec.spec.reduce import reduced_sizes, terms_of_mean
 
@@ -81,7 +83,7 @@ def _function(name: str) -> Lowering:
     return lambda xp, attrs, *operands: getattr(xp, name)(*operands)
 
 
-# --- numbers of another dtype -----------------------------------------------------------------------------------------
+# --- numbers of another format ----------------------------------------------------------------------------------------
 
 
 def _convert(xp: Namespace, attrs: Conversion, x: Array) -> Array:
@@ -89,6 +91,16 @@ def _convert(xp: Namespace, attrs: Conversion, x: Array) -> Array:
     if dtype.is_integer and xp.is_float(x):
         return _whole(xp, x, dtype)
     return xp.cast(_to_odd(xp, x) if xp.rounds_twice(x, dtype) else x, xp.dtype(dtype))
+
+
+def _round_to(xp: Namespace, attrs: SmallFormat, x: Array) -> Array:
+    """In units of the last place: powers of two, by which numbers of this size are divided and multiplied exactly."""
+    format = format_of(attrs.format)
+    exponent = xp.clip(xp.frexp(x)[1] - 1, format.emin, format.emax)
+    quantum = xp.ldexp(xp.ones_like(x), exponent - (format.precision - 1))
+    y = xp.round(x / quantum) * quantum
+    most, beyond = format.largest, format.beyond(attrs.saturate)
+    return xp.where(y > most, beyond, xp.where(y < -most, -beyond, y))
 
 
 def _whole(xp: Namespace, x: Array, dtype: DType) -> Array:
@@ -286,6 +298,7 @@ LOWERINGS: dict[str, Lowering] = {
     "within": _within,
     "gate": lambda xp, _, weight, t: xp.where(weight == 0, 0, weight * t),
     "convert": _convert,
+    "round_to": _round_to,
     "quantize": _quantize,
     "dequantize": _dequantize,
     "sum": lambda xp, attrs, x: xp.sum(x, attrs.axes),

@@ -37,7 +37,7 @@ from gradspec.conformance.model.problem import (
 Row: TypeAlias = dict[str, Any]
 """A level of every factor."""
 
-CASES, FIRST, FIRST_CASES = 3, 16, 144
+CASES, FIRST, FIRST_CASES = 3, 16, 288
 """Of a batch. Where operators are many and each has its turn seldom, the first batches of each are long."""
 CANDIDATES = 24
 """Rows of which the one is taken that brings most together."""
@@ -210,7 +210,7 @@ def rows_of(turn: int, few: bool) -> range:
     """The rows of an operator's batch; there may be few operators or many.
 
     >>> rows_of(1, few=True), rows_of(0, few=False), rows_of(FIRST, few=False)
-    (range(3, 6), range(0, 144), range(2304, 2307))
+    (range(3, 6), range(0, 288), range(4608, 4611))
     """
     long = 0 if few else FIRST
     first = min(turn, long) * FIRST_CASES + max(0, turn - long) * CASES

@@ -23,7 +23,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Attributes, Node, Op, Var
 from gradspec.graph.lru import LRUCache
-from gradspec.graph.types import TensorType, bf16, f16, f64, i64, number_as
+from gradspec.graph.types import STORED, TensorType, bf16, f16, f64, i64, number_as
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
 from gradspec.interop.jax.types import jax_dtype
 from gradspec.runtime.compiled import require_count
@@ -93,7 +93,7 @@ def _no_tangent(y: Array) -> Any:
 def _lowered(op: Op, attrs: Attributes, types: Types) -> Callable[..., tuple[Array, ...]]:
     """One operator as operations of JAX; the small formats are computed in float32 and rounded once."""
     lowering, outputs = LOWERINGS[op.name], op.types(attrs, *types)
-    is_small = [t.dtype in (f16, bf16) and not op.is_data_movement for t in types]
+    is_small = [t.dtype in (f16, bf16, *STORED) and not op.is_data_movement for t in types]
 
     def function(*arrays: Array) -> tuple[Array, ...]:
         wide = [a.astype(jnp.float32) if small else a for a, small in zip(arrays, is_small, strict=True)]

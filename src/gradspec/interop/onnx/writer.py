@@ -10,6 +10,7 @@ from onnx import helper
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.types import STORED
 from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, emit, stored_once, tensor_dtype
 from gradspec.spec.errors import FormatWarning, UnsupportedError
 
@@ -27,6 +28,9 @@ def write(graph: Graph, *, opset: int | None = None, nan_safe: bool = False, nam
     """The model of a graph, which ONNX's checker has passed."""
     version = _settled_opset(opset)
     _require_room(graph)
+    stored = next((v for v in (*graph.inputs, *(v for n in graph.nodes for v in n.outputs)) if v.dtype in STORED), None)
+    if stored is not None:
+        raise UnsupportedError(f"{stored!r}: floats of eight bits are not written; convert by gs.round_to, which is")
     e = Emitter(_names(graph), nan_safe=nan_safe)
     values = {v: OnnxValue(v.name, v.shape, v.dtype.numpy) for v in graph.inputs}
     values |= {v: _constant(e, v.name, array) for v, array in graph.constants.items()}

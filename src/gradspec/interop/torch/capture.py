@@ -33,8 +33,8 @@ def capture_program(model: Any, args: Any, kwargs: Any, training: bool = False) 
     if training:
         _require_training(model)
     if isinstance(model, ExportedProgram):
-        return _undo_shared_writes(_with_static_shapes(model, args, kwargs))
-    return _undo_shared_writes(_export(as_model(model), args, kwargs, training))
+        return _simplify(_with_static_shapes(model, args, kwargs))
+    return _simplify(_export(as_model(model), args, kwargs, training))
 
 
 def as_model(model: Any) -> Any:
@@ -155,15 +155,16 @@ def _with_static_shapes(program: ExportedProgram, args: tuple[Any, ...], kwargs:
     return program
 
 
-def _undo_shared_writes(program: ExportedProgram) -> ExportedProgram:
-    """Writes to shared memory undone, which costs more time than the export itself, so only where there are any."""
+def _simplify(program: ExportedProgram) -> ExportedProgram:
+    """Writes to shared memory undone and ``vmap`` carried out, only where needed: it takes longer than the export."""
     parts = [part.graph for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
-    if all(map(_writes_are_private, parts)):
+    is_batched = any(getattr(node.target, "__name__", "") == "_add_batch_dim" for part in parts for node in part.nodes)
+    if not is_batched and all(map(_writes_are_private, parts)):
         return program
     if any(is_gradient_switch(node) for part in parts for node in part.nodes):
         raise UnsupportedError(
             "the model has a part under torch.no_grad(), which PyTorch forgets when it has to undo writes to shared "
-            "memory, and there are such; use detach() instead, or write nothing through views"
+            "memory or to carry out vmap; use detach() instead, write nothing through views and call no vmap"
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # of PyTorch's, about its own code

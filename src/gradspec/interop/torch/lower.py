@@ -16,7 +16,7 @@ from torch import Tensor
 from gradspec.backends.xp import lowerings
 from gradspec.backends.xp.namespace import Namespace
 from gradspec.backends.xp.windows import add_bias, as_samples, extents, unit_axis
-from gradspec.graph.types import DType, bf16, f16
+from gradspec.graph.types import STORED, DType, bf16, f16
 from gradspec.interop.torch.types import torch_dtype
 from gradspec.ops.conv import Convolution, StatedWindows
 from gradspec.ops.layout import Padding, Slices
@@ -42,7 +42,7 @@ class TorchNamespace(Namespace):
         return x.is_floating_point()
 
     def rounds_twice(self, x: Tensor, dtype: DType) -> bool:
-        return dtype in (f16, bf16) and x.dtype in (torch.float64, torch.int32, torch.int64)
+        return dtype in (f16, bf16, *STORED) and x.dtype in (torch.float64, torch.int32, torch.int64)
 
     def trunc_divide(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.div(a, b, rounding_mode="trunc")

@@ -35,6 +35,7 @@ from gradspec.interop.torch.capture import (
 )
 from gradspec.interop.torch.private import pytree
 from gradspec.interop.torch.types import array_of, gradspec_type, torch_dtype
+from gradspec.ops.layout import concat
 from gradspec.ops.pointwise import detach
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
@@ -164,6 +165,8 @@ class _Reader:
             return self._part(*(self._value(argument) for argument in node.args))
         if is_autocast(node):
             return self._autocast(node)
+        if node.target is torch.ops.higher_order.scan:
+            return self._scan(*self._arguments(node, lambda source: self._variable(self._value(source)))[0])
         entry = entry_of(node)
         return self._decomposed(node) if entry is None else self._applied(entry, node)
 
@@ -172,6 +175,15 @@ class _Reader:
         self.values.update(zip(part.graph.find_nodes(op="placeholder"), values, strict=True))
         results = self._run(part.graph)
         return results if differentiable else [detach(v) if isinstance(v, Var) else v for v in results]
+
+    def _scan(self, body: fx.GraphModule, carry: Any, columns: Any, others: Any) -> list[Any]:
+        """A body for each row of the columns in turn, with what it hands on; what it gives besides is stacked."""
+        rows: list[list[Any]] = []
+        for i in range(columns[0].shape[0]):
+            results = self._part(True, body, *carry, *(column[i] for column in columns), *others)
+            carry, given = results[: len(carry)], results[len(carry) :]
+            rows.append([self._variable(v)[None] for v in given])
+        return [*carry, *(concat(column, 0) for column in zip(*rows, strict=True))]
 
     def _autocast(self, node: fx.Node) -> list[Any]:
         """A part with other dtypes: as it is if it is off, or meant for another device; else with its conversions."""

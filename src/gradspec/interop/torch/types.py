@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from gradspec.graph.ir import Array
-from gradspec.graph.types import DTYPES, DType, TensorType
+from gradspec.graph.types import DTYPES, STORED, DType, TensorType
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 _TORCH: dict[str, torch.dtype] = {name: getattr(torch, dtype.numpy.name) for name, dtype in DTYPES.items()}
 _GRADSPEC = {_TORCH[name]: dtype for name, dtype in DTYPES.items()}
 
-_BF16 = DTYPES["bf16"].numpy  # which NumPy and PyTorch exchange only as integers
+_BITS = {DTYPES["bf16"].numpy: torch.int16, **{d.numpy: torch.uint8 for d in STORED}}
+"""As what NumPy and PyTorch exchange dtypes that NumPy itself does not have."""
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -69,7 +70,8 @@ def array_of(tensor: Tensor) -> Array:
         return tensor.numpy()
     except (AttributeError, RuntimeError, TypeError):
         plain = _plain(tensor)
-    return plain.view(torch.int16).numpy().view(_BF16) if plain.dtype is torch.bfloat16 else plain.numpy()
+    dtype = gradspec_dtype(plain.dtype).numpy
+    return plain.view(_BITS[dtype]).numpy().view(dtype) if dtype in _BITS else plain.numpy()
 
 
 def require_tensor(value: Any) -> None:
@@ -108,8 +110,8 @@ def tensor_of(array: Array) -> Tensor:
     >>> x
     array([0., 5.])
     """
-    if array.dtype == _BF16:
-        return tensor_of(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype in _BITS:
+        return tensor_of(array.view(f"i{array.dtype.itemsize}")).view(getattr(torch, array.dtype.name))
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))
 
 

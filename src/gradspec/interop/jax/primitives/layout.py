@@ -54,7 +54,7 @@ def uniform(x: Var) -> Any:
 def to_dtype(x: Var, dtype: Any) -> Var:
     """``x`` converted to a dtype of JAX or gradspec; None keeps its own."""
     wanted = dtype if isinstance(dtype, DType | None) else gradspec_dtype(dtype)
-    return x if wanted in (None, x.dtype) else convert(x, wanted)
+    return x if wanted in (None, x.dtype) else convert(x, wanted, saturate=False)
 
 
 def ordered(x: Var) -> Var:

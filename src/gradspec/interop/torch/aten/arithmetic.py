@@ -13,7 +13,7 @@ import torch
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
-from gradspec.graph.types import boolean, i64, number_as, u8
+from gradspec.graph.types import boolean, i32, i64, number_as, u8
 from gradspec.interop import compose
 from gradspec.interop.indexing import with_places
 from gradspec.interop.torch.aten.table import (
@@ -33,7 +33,8 @@ from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.ops import bits, select
 from gradspec.ops import pointwise as ops
 from gradspec.ops.einsum import einsum
-from gradspec.ops.layout import AlongAxis, turned
+from gradspec.ops.gather import GATHER_ROWS, scatter_add
+from gradspec.ops.layout import AlongAxis, transpose, turned
 from gradspec.ops.linear import MATMUL, Product, batch_norm, linear, matmul
 from gradspec.ops.loss import PICK, mse_loss
 from gradspec.ops.pointwise import neg
@@ -503,6 +504,36 @@ reads_each(
     }
 )
 
+
+@reads("histc")
+def _histogram(x: Var, bins: int = 100, min: float = 0, max: float = 0) -> Var:
+    """How many numbers each bin holds, the last with its upper end; without ends, those of the numbers are taken."""
+    x = ops.detach(reshape(x, (-1,)))
+    low, high = x.owner.operand(float(min), x), x.owner.operand(float(max), x)
+    if min == max == 0:
+        low, high = compose.smallest(x, (0,), False), compose.largest(x, (0,), False)
+    is_point = equal(low, high)
+    low, high = where(is_point, low - 1.0, low), where(is_point, high + 1.0, high)
+    is_within = ops.minimum(compose.greater_equal(x, low), compose.less_equal(x, high))
+    places = to_dtype(where(is_within, (x - low) * float(bins) / (high - low), 0.0), i64)
+    return scatter_add(_full(x, (bins,), 0), 0, ops.minimum(places, bins - 1), to_dtype(is_within, x.dtype))
+
+
+@reads("searchsorted.Tensor")
+def _places_to_insert(
+    ordered: Var, x: Var, *, out_int32: bool = False, right: bool = False, side: str | None = None, sorter: Maybe = None
+) -> Var:
+    """How many of the ordered numbers are not at or above ``x``, or not above it; NaN is above all."""
+    if sorter is not None:
+        raise UnsupportedError("an order that is given apart from the numbers; give the numbers in order")
+    *lead, length = ordered.shape
+    pair = _ordered(reshape(ordered, (*lead, 1, length)), reshape(x, (*x.shape, 1)))
+    is_above = (select.greater if right or side == "right" else compose.greater_equal)(*pair)
+    return sum(to_dtype(compose.logical_not(is_above), i32 if out_int32 else i64), (x.ndim,))
+
+
+reads_each({"bucketize.Tensor": lambda x, boundaries, **options: _places_to_insert(boundaries, x, **options)})
+
 # --- products of matrices ---------------------------------------------------------------------------------------------
 
 
@@ -516,6 +547,41 @@ def _add_product(x: Var, a: Var, b: Var, *, beta: float = 1, alpha: float = 1) -
 def _add_scaled(x: Var, product: Var, beta: float, alpha: float) -> Var:
     scaled = compose.times(product, alpha)
     return compose.times(x, beta) + scaled if beta else scaled
+
+
+@reads("_scaled_mm")
+def _scaled_product(
+    a: Var, b: Var, scale_a: Var, scale_b: Var, bias: Maybe = None, scale_result: Maybe = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> Var:  # fmt: skip
+    """Of numbers of eight bits, in float32; one scale is for all, or for each row and column."""
+    if scale_result is not None:
+        raise UnsupportedError("a scale of the result is not known; multiply by it, and convert, after the product")
+    y = matmul(to_dtype(a, torch.float32), to_dtype(b, torch.float32)) * scale_a * scale_b
+    return to_dtype(y if bias is None else y + to_dtype(bias, torch.float32), out_dtype or a.dtype)
+
+
+@reads("_grouped_mm")
+def _grouped_product(
+    a: Var, b: Var, offs: Maybe = None, bias: Maybe = None, out_dtype: torch.dtype | None = None
+) -> Var:
+    """Products of groups: group ``i`` ends before row ``offs[i]`` of the axis that the groups share."""
+    if bias is not None or (out_dtype is not None and gradspec_dtype(out_dtype) != a.dtype):
+        raise UnsupportedError("a bias, or another dtype, is not known; add it, or convert, after the product")
+    if offs is None:
+        return matmul(a, b)
+    if a.ndim == 3:
+        return turned(_grouped_product(turned(b), turned(a), offs))
+    count = a.shape[0] if b.ndim == 3 else a.shape[1]
+    rows = a.owner.const(np.arange(count)[:, None])
+    group = sum(to_dtype(compose.greater_equal(rows, to_dtype(offs, i64)), i64), (1,))
+    if b.ndim == 3:
+        every = transpose(matmul(broadcast_to(a, (b.shape[0], *a.shape)), b), (1, 0, 2))
+        chosen = apply(GATHER_ROWS, AlongAxis(1), every, ops.minimum(group, b.shape[0] - 1))
+        return where(reshape(select.less(group, b.shape[0]), (-1, 1)), chosen, 0.0)
+    mine = equal(reshape(group, (1, -1)), a.owner.const(np.arange(offs.shape[0])[:, None]))
+    left, right = reshape(mine, (-1, 1, count)), reshape(mine, (-1, count, 1))
+    return matmul(where(left, a, 0.0), where(right, b, 0.0))
 
 
 @reads("_cdist_forward", "cdist")

@@ -1,0 +1,67 @@
+"""Rounding to floats of eight or four bits, whose derivative passes as if nothing were rounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from gradspec.graph.builder import apply
+from gradspec.graph.ir import Op, Operand, Var
+from gradspec.graph.types import TensorType
+from gradspec.ops.box import OPERATORS
+from gradspec.ops.pointwise import abs, detach, exact_number, round
+from gradspec.ops.rules import increasing, same_types
+from gradspec.ops.shape import leading_batch
+from gradspec.spec.minifloat import format_of
+from gradspec.spec.minifloat import round_to as round_to_spec
+
+
+@dataclass(frozen=True)
+class SmallFormat:
+    """The name of a format, and whether numbers beyond its largest become that one; None: if they do in PyTorch."""
+
+    format: str
+    saturate: bool | None = None
+
+
+def _types(attrs: SmallFormat, *types: TensorType) -> tuple[TensorType, ...]:
+    format_of(attrs.format)
+    return same_types("round_to", 1)(attrs, *types)
+
+
+def _decompose(attrs: SmallFormat, x: Var) -> tuple[Var]:
+    """``x − detach(x)`` is 0, and has the derivative; it is no number where ``x`` is infinite."""
+    format, where, greater = format_of(attrs.format), OPERATORS().where, OPERATORS().greater
+    size, quantum = abs(x), exact_number(format.quantum(format.emin), x)
+    for e in range(format.emin + 1, format.emax + 1):
+        quantum = where(greater(2.0**e, size), quantum, format.quantum(e))
+    y = round(x / quantum) * quantum
+    most, beyond = format.largest, format.beyond(attrs.saturate)
+    y = where(greater(y, most), beyond, where(greater(-most, y), -beyond, y))
+    return (y + where(OPERATORS().equal(size, inf), 0.0, x - detach(x)),)
+
+
+ROUND_TO: Op = Op(
+    "round_to",
+    SmallFormat,
+    types=_types,
+    spec=lambda attrs, x: (round_to_spec(x, attrs.format, attrs.saturate),),
+    batch=leading_batch,
+    enclosure=increasing,
+    jvp=lambda attrs, primals, tangents: ([apply(ROUND_TO, attrs, *primals)], tangents),
+    decompose=_decompose,
+)
+
+
+def round_to(x: Operand, format: str, saturate: bool | None = None) -> Var:
+    """The number nearest to ``x``, ties to even, that ``format`` holds: ``f8_e4m3``, ``f8_e5m2`` or ``f4_e2m1``.
+
+    The dtype stays that of ``x``. What is beyond the largest number becomes that one if it is to ``saturate``, and else
+    NaN in ``f8_e4m3`` and infinite in ``f8_e5m2``; None saturates all but ``f8_e5m2``, as PyTorch does. Derivatives
+    pass as if nothing were rounded, as they do through PyTorch's conversions.
+
+    >>> import numpy as np
+    >>> round_to(np.float32([0.3, 17, 500]), "f8_e4m3").tolist(), round_to(np.float32([500]), "f8_e4m3", False).tolist()
+    ([0.3125, 16.0, 448.0], [nan])
+    """
+    return apply(ROUND_TO, SmallFormat(format, saturate), x)
