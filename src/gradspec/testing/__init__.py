@@ -72,7 +72,7 @@ def check_kernel(
     ``array`` names the library whose arrays the kernel takes, ``"torch"``, ``"jax"`` or ``"cupy"``, and
     ``device="cuda"`` puts them on a GPU.
 
-    A run ends after ``cases`` or ``seconds``; fewer judged cases of a mode than ``at_least`` are a failure. If ``strict``
+    A run ends after ``cases`` or ``seconds``; fewer judged cases of a mode than ``at_least`` fail. If ``strict``
     is not False, a choice other than the specification's is a defect, but for those that ``conventions`` names.
     ``arithmetic`` has keywords of ``gradspec.conformance.Arithmetic.of``; with ``spec``, it may be ``"triton"``,
     ``"cuda"`` or ``"cuda_fast_math"``, which is found by the kernel's library and device otherwise. The kernel runs in
