@@ -122,7 +122,9 @@ class ReferenceKernel(OwnTarget):
         if self.host is not None:
             self.host.library = self.array
         self.repeatable = bool(self.declared("repeatable", self.array in BARE))  # other libraries promise no bits
-        self.mutates = (*self.declared("mutates", ()), *["g"] * bool(self.declared("mutates_cotangent", False)))
+        problem = self.reference.problem(self.reference.types[0])
+        cotangent = [problem.cotangent] if self.declared("mutates_cotangent", False) else []
+        self.mutates = (*self.declared("mutates", ()), *cotangent)
         self.threadsafe = bool(self.declared("threadsafe", not (is_module or self.mutates or self.profile)))
         self.liberties = frozenset(PROFILES.get(self.profile, ()))
         said = {name: self.declared(name, declared_by(self._spec, name, default)) for name, default in OF_REFERENCES}
