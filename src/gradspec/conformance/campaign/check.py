@@ -110,9 +110,8 @@ def check(
     shrinking. With fewer than ``at_least`` judged cases of a mode it is incomplete, and ``run.lacks`` says how many are
     missing; ``run.not_judged`` names modes without any. The same seed and number of cases give the same cases and
     verdicts, with any number of ``jobs``. An ``executor`` (a ``ProcessPoolExecutor``, that of a Dask client, …) runs
-    the cases wherever it likes, and ``jobs`` then says how many tasks it gets at once. ``fail_fast`` ends the run at
-    the first case with a defect. ``algorithm`` says how your kernel computes its sums, and ``sizes`` are the target's
-    block sizes: cases have sizes around them.
+    the cases wherever it likes, ``jobs`` tasks at once. ``fail_fast`` ends the run at the first case with a defect.
+    ``algorithm`` says how your kernel computes its sums; ``sizes`` are its blocks, and cases have sizes around them.
 
     ``device="cuda"`` runs kernels on a GPU, your own on arrays of the library that ``array`` names. With ``sanitize``,
     the programs of defects also run under NVIDIA's ``compute-sanitizer``, and quote its report.
