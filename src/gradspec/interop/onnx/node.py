@@ -102,8 +102,8 @@ class Scope(Protocol):
     def charge(self, cells: int) -> None:
         """Count cells that are computed while the model is read; too many are refused."""
 
-    def branch(self, graph: GraphProto) -> Sequence[Any]:
-        """The results of a graph in an attribute."""
+    def branch(self, graph: GraphProto, operands: Sequence[Any] = ()) -> Sequence[Any]:
+        """The results of a graph in an attribute, with these for its inputs."""
 
 
 @dataclass(slots=True)

@@ -147,11 +147,12 @@ class Reader:
     def charge(self, cells: int) -> None:
         self._computing.charge(cells)
 
-    def branch(self, graph: GraphProto) -> Sequence[Value | Refused]:
+    def branch(self, graph: GraphProto, operands: Sequence[Value] = ()) -> Sequence[Value | Refused]:
         """The results of a graph that sees the names around it."""
         around = self._frames[-1]
         place = f"{around.place}branch {brief(graph.name)}, "
-        with self._inside(graph, NameFrame(around.version, place, around, around.attributes)):
+        values = dict(zip((entry.name for entry in graph.input), operands, strict=False))
+        with self._inside(graph, NameFrame(around.version, place, around, around.attributes, values)):
             self._refuse_operators(graph.node)
             self._read_initializers(graph)
             self._read_nodes(graph.node)

@@ -150,7 +150,7 @@ def _attention(node: OnnxNode) -> Any:
     product = matmul(x, weights)
     if node.has(2):
         product = product + node.variable(2)
-    q, k, v = (_split_heads(part, heads) for part in _cut(product, sizes))
+    q, k, v = (split_heads(part, heads) for part in _cut(product, sizes))
     if node.has(4):
         past = node.variable(4)
         k, v = (concat([getitem(past, i), new], 2) for i, new in enumerate((k, v)))
@@ -169,7 +169,7 @@ def _multi_head_attention(node: OnnxNode) -> Any:
         sizes = [t.shape[-1] * (1 if t.ndim == 3 else heads) for t in parts]
         biases = _cut(node.variable(3), sizes)
         parts = [t + bias if t.ndim == 3 else t for t, bias in zip(parts, biases, strict=True)]
-    q, k, v = (_split_heads(t, heads) if t.ndim == 3 else t for t in parts)
+    q, k, v = (split_heads(t, heads) if t.ndim == 3 else t for t in parts)
     if node.has(6):
         k, v = (concat([node.variable(i), new], 2) for i, new in ((6, k), (7, v)))
     return [_attend(node, q, k, v, mask=4, bias=5), k, v][: len(node.outputs)]
@@ -187,7 +187,7 @@ def _cut(x: Var, sizes: Sequence[int]) -> list[Any]:
     return [getitem(x, (..., slice(end - size, end))) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
-def _split_heads(x: Var, heads: int) -> Var:
+def split_heads(x: Var, heads: int) -> Var:
     """``(N, places, heads · size)`` as ``(N, heads, places, size)``."""
     n, places, size = x.shape
     if size % heads:
