@@ -52,12 +52,17 @@ def perform(request: RefereeRequest, console: Console | None = None) -> int:
     names = (request.problem, request.solution) if request.spec is None else (request.spec, request.problem)
     submissions = list_submissions(*names, **options)
 
+    told = set[str]()
+
     def show(outcome: SolutionScore, number: int, count: int) -> None:
         page.say(line_of(outcome, number, count), "" if outcome.score.verdict == "pass" else "bold")
         for finding in outcome.score.findings:
             page.say(f"    {finding.rule}: {finding.title}" + (f" ({finding.detail})" if finding.detail else ""))
         for words in describe_rest(outcome.score):
             page.say(f"    {words}")
+        if outcome.score.containment not in (*told, ""):
+            told.add(outcome.score.containment)
+            page.say(f"    contained by: {outcome.score.containment}")
 
     try:
         with terminated_like_interrupted():
@@ -90,7 +95,7 @@ def line_of(outcome: SolutionScore, number: int = 1, count: int = 1) -> str:
 
 def describe_rest(score: Score) -> list[str]:
     """Sentences about own work, times and what was left out."""
-    said = [*score.notes, *([f"contained by: {score.containment}"] if score.containment else [])]
+    said = list(score.notes)
     if score.own_work is not None:
         own = score.own_work
         share = "" if own.share is None else f", {own.share:.0%} of the reference's arithmetic"

@@ -92,7 +92,8 @@ def _go_on_as_child(libc: Any, control: int) -> None:
     while True:
         ended, status = os.wait()
         if ended == second:
-            os.write(write, struct.pack("i", status))
+            with suppress(BrokenPipeError):
+                os.write(write, struct.pack("i", status))
             os._exit(0)
 
 
