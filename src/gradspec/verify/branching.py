@@ -158,6 +158,9 @@ def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
 FEW_TOGETHER, MOST_TOGETHER = 4, 64
 """Parts that are bounded in one pass: few where there are no more, as at the root."""
 
+MOST_START_BYTES = 2**30
+"""Of the free numbers that all waiting parts hold."""
+
 
 @dataclass(frozen=True)
 class SplitConstraint:
@@ -203,7 +206,9 @@ class SignSplitting:
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], rows)
         largest = max((v.type.size for v in bounder.pre_activations), default=1)
         self.together = int(max(2, min(MOST_TOGETHER, 2**20 // (largest * rows))))
-        self._initial = self._lines.initial(self._known).at(0)
+        self._initial = self._lines.initial(self._known).at(0).halved()
+        self.most_starts = MOST_START_BYTES // max(1, sum(a.nbytes for a in self._initial.arrays()))
+        """The waiting parts that may hold free numbers; others start from the usual ones."""
 
     def bound_parts(self, parts: Sequence[SignPart], steps: int) -> BoundedParts:
         size = min(FEW_TOGETHER, self.together) if len(parts) <= FEW_TOGETHER else self.together

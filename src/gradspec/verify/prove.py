@@ -56,6 +56,9 @@ FEW_INPUTS = 12
 FIRST_STEPS, STEPS = 30, 6
 """How often free slopes are improved for the whole, and for a part of it."""
 
+REFINING_SHARE = 0.1
+"""The share of the time that is left for slopes of inner layers, where lines alone prove nothing."""
+
 ATTACKS, ATTACK_SHARE = 4, 0.1
 """Rounds of attack where lines alone prove nothing, and the share of the time that further ones may take."""
 
@@ -308,7 +311,9 @@ class _Search:
         witness = self._attack(bounder.graph, case, property, ATTACKS - 1)
         if witness is not None:
             return "refuted", -np.inf, witness
-        refining = Refining(bounder, inputs, self._check_time)
+        self._check_time()
+        until = time.monotonic() + REFINING_SHARE * (self._deadline - time.monotonic())
+        refining = Refining(bounder, inputs, lambda: time.monotonic() > until)
         refined = refining.bounds()
         if refining.rows:
             known, lower = refined, bounder.lower(inputs, refined, bounder.graph.outputs[0], goal.rows)
@@ -341,7 +346,8 @@ class _Search:
                 elif side is None:
                     return "unknown", float(margin), None
                 else:
-                    queue.push(margin, (replace(part, start=found.free.at(i).halved()), side))
+                    start = found.free.at(i).halved() if len(queue) < splitting.most_starts else None
+                    queue.push(margin, (replace(part, start=start), side))
             self._report_progress(proved, queue)
             witness = attack() if len(queue) else None
             if witness is not None:

@@ -15,22 +15,22 @@ from gradspec.verify.slopes import FreeLines
 STEPS, ROWS = 12, 64
 """How often the slopes of a row are improved, and of how many rows together."""
 
-MOST_WORK, LEAST_GAIN = 2**24, 0.01
+MOST_WORK, LEAST_GAIN = 2**23, 0.01
 """The coefficients that a layer may cost in all steps, and the part of its width that a cell must gain."""
 
 
 class Refining:
     """Bounds of all layers, from the first on, and the rows that made some of them tighter."""
 
-    def __init__(self, bounder: Bounder, inputs: Sequence[Array], check_time: Callable[[], None]) -> None:
-        self._bounder, self._inputs, self._check_time = bounder, list(inputs), check_time
+    def __init__(self, bounder: Bounder, inputs: Sequence[Array], is_over: Callable[[], bool]) -> None:
+        self._bounder, self._inputs, self._is_over = bounder, list(inputs), is_over
+        """When the time for this is over, the rest is bounded by the usual slopes."""
         self.rows: list[RefinedRow] = []
 
     def bounds(self) -> IntermediateBounds:
         known = self._bounder.unknown()
         for var in self._bounder.pre_activations:
             if var not in self._bounder.single:
-                self._check_time()
                 known = self._bounder.tighten_variable(self._inputs, known, var)
                 if self._bounder.bends(var):
                     known = known.replace(var, self._refine(known, var))
@@ -46,8 +46,8 @@ class Refining:
         boxes, _ = b.boxes(self._inputs, known)
         signed = [(cell, sign) for sign in (1, -1) for cell in cells.tolist()]
         for begun in range(0, len(signed), ROWS):
-            self._check_time()
-            self._improve(lines, boxes, signed[begun : begun + ROWS], low, high)
+            if not self._is_over():
+                self._improve(lines, boxes, signed[begun : begun + ROWS], low, high)
         return low, high
 
     def _improve(
