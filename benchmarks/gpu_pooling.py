@@ -172,15 +172,15 @@ def check_one(job: tuple[int, torch.dtype]) -> tuple[Any, list[str]]:
         note("max_pool", attrs, [tied], wanted, wanted * 0, 0)
         for ties in ("first", "all", "split"):
             by, weights = ops.MaxPool(**windows(shape, window), ties=ties), ref.chosen(tied, ties)
-            note("max_pool_push", by, [tied, dx], ref.push(weights, dx), ref.push(weights, dx.abs()), 2 * n)
-            note("max_pool_pull", by, [tied, g], ref.pull(weights, g), ref.pull(weights, g.abs()), 2 * n)
+            note("max_pool_gather", by, [tied, dx], ref.push(weights, dx), ref.push(weights, dx.abs()), 2 * n)
+            note("max_pool_scatter", by, [tied, g], ref.pull(weights, g), ref.pull(weights, g.abs()), 2 * n)
         for include in (False, True):
             average = ops.AvgPool(**windows(shape, window), count_include_pad=include)
             shares = ref.real.double() / ref.divisors(include)[:, None]
-            spread = ops.AvgSpread(**vars(average), sizes=ref.window.sizes)
+            spread = ops.AvgTranspose(**vars(average), sizes=ref.window.sizes)
             note("avg_pool", average, [x], ref.push(shares[None], x), ref.push(shares[None], x.abs()), n + 2)
             wanted, scale = (ref.pull(shares[None].expand(prod(ref.lead), -1, -1), v) for v in (g, g.abs()))
-            note("avg_pool_spread", spread, [g], wanted, scale, n + 2)
+            note("avg_pool_transpose", spread, [g], wanted, scale, n + 2)
         if "output_size" not in window:
             soft = smooth_pool.SmoothPool(**windows(shape, window), beta=1.5)
             value, weights = ref.softmax(x, 1.5)

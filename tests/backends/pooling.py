@@ -34,8 +34,8 @@ class Pooling(NamedTuple):
         return isinstance(self.attrs, ops.MaxPool)
 
     @property
-    def spread(self) -> ops.AvgSpread:
-        return ops.AvgSpread(**vars(self.attrs), sizes=self.attrs.window(self.x).sizes)
+    def spread(self) -> ops.AvgTranspose:
+        return ops.AvgTranspose(**vars(self.attrs), sizes=self.attrs.window(self.x).sizes)
 
 
 class Job(NamedTuple):
@@ -72,7 +72,7 @@ def types_of(pooling: Pooling) -> dict[str, TensorType]:
     types = {"x": x, "dx": x, "ct": x, "y": y, "dy": y, "g": y, "indices": TensorType(i64, y.shape)}
     if pooling.is_max:
         variables = {name: Var(name, type, None) for name, type in types.items()}
-        tape = LOWERINGS["max_pool_push"].tape(_node(ops.MAX_POOL_PUSH, attrs, variables, "x dx", "dy"))
+        tape = LOWERINGS["max_pool_gather"].tape(_node(ops.MAX_POOL_GATHER, attrs, variables, "x dx", "dy"))
         assert tape is not None
         types["tape"] = tape
     return types
@@ -110,15 +110,15 @@ def lowered(pooling: Pooling, job: Job) -> Lowered:
 def _nodes(pooling: Pooling, job: Job, variables: Mapping[str, Var]) -> tuple[Node, ...]:
     attrs = pooling.attrs
     if job == SPREAD:
-        return (_node(ops.AVG_POOL_SPREAD, pooling.spread, variables, "g", "ct"),)
+        return (_node(ops.AVG_POOL_TRANSPOSE, pooling.spread, variables, "g", "ct"),)
     if not pooling.is_max:
         return (_node(ops.AVG_POOL, attrs, variables, "x", "y"),)
     value = _node(ops.MAX_POOL, replace(attrs, return_indices=True), variables, "x", "y indices")
     found = [] if "tape" in job.takes else [value]
     if "dy" in job.gives:
-        found.append(_node(ops.MAX_POOL_PUSH, attrs, variables, "x dx", "dy"))
+        found.append(_node(ops.MAX_POOL_GATHER, attrs, variables, "x dx", "dy"))
     if "ct" in job.gives:
-        found.append(_node(ops.MAX_POOL_PULL, attrs, variables, "x g", "ct"))
+        found.append(_node(ops.MAX_POOL_SCATTER, attrs, variables, "x g", "ct"))
     return tuple(found)
 
 

@@ -207,7 +207,7 @@ EMPTY = [
 @operators
 @pytest.mark.parametrize("form", FORMS + EMPTY, ids=str)
 def test_integers_are_added_up_exactly(form, name):
-    for dtype, bias in product(FLOATS.values(), (False, True) if name != "conv_compare" else (False,)):
+    for dtype, bias in product(FLOATS.values(), (False, True) if name != "conv_weight_grad" else (False,)):
         check_whole(form, name, dtype, bias)
 
 
@@ -273,7 +273,7 @@ def divisor(n: int) -> int:
 
 def product_of(name: str, rows: int, columns: int, depth: int) -> Form:
     """An operator that is a product of a ``rows x depth`` and a ``depth x columns`` matrix, taps among them."""
-    if name == "conv_compare":
+    if name == "conv_weight_grad":
         k = divisor(columns)
         return form((depth + k - 1,), (k,), channels=(columns // k, rows))
     k = divisor(depth)
@@ -338,12 +338,12 @@ def test_sides_longer_than_a_block(name):
 MILLION = {
     "conv": form((1000,), (1000,), channels=(1000, 1)),
     "conv_transpose": form((1,), (1000,), 1, ((999, 999),), channels=(1, 1000)),
-    "conv_compare": form((1000,), (1,), lead=(1000,)),
+    "conv_weight_grad": form((1000,), (1,), lead=(1000,)),
 }
 LAYER_OF = {
     "conv": lambda x, w: gs.conformance.meaning("conv", x, w),
     "conv_transpose": lambda g, w: gs.conformance.meaning("conv_transpose", g, w, padding=((999, 999),)),
-    "conv_compare": lambda x, g: gs.conformance.meaning("conv_vjp", x, np.ones((1, 1, 1), x.dtype), None, g)[1],
+    "conv_weight_grad": lambda x, g: gs.conformance.meaning("conv_vjp", x, np.ones((1, 1, 1), x.dtype), None, g)[1],
 }
 
 
@@ -373,7 +373,7 @@ def test_sums_do_not_stall(name, dtype, place):
     f = product_of(name, 3, 5, 4097)
     arrays = [np.ones(shape, dtype.numpy) for shape in f.operands(name)]
     at = {"first": 0, "middle": 2000, "last": 4096}[place]
-    axis = {"conv": -2, "conv_transpose": -2, "conv_compare": -1}[name]
+    axis = {"conv": -2, "conv_transpose": -2, "conv_weight_grad": -1}[name]
     arrays[0][(..., at, slice(None)) if axis == -2 else (..., at)] = 2048
     assert_equal(gs.compile(f.graph(name, dtype))(*arrays), np.full(f.shapes[ROLES[name][2]], 6144.0), name)
 
@@ -408,8 +408,8 @@ def test_every_layout_is_read(form, name):
 @operators
 def test_layouts_of_other_formats(name, dtype):
     for f, layout in product(LAID_OUT[:4], LAYOUTS):
-        given = [laid_out(a, layout) for a in drawn(f.operands(name, name != "conv_compare"), whole, dtype)]
-        run = gs.compile(f.graph(name, dtype, name != "conv_compare"))
+        given = [laid_out(a, layout) for a in drawn(f.operands(name, name != "conv_weight_grad"), whole, dtype)]
+        run = gs.compile(f.graph(name, dtype, name != "conv_weight_grad"))
         assert_equal(run(*given), integer_result(f, name, given), f, layout)
 
 

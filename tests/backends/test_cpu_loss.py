@@ -54,8 +54,8 @@ def labels_for(shape, axis, dtype):
 def choices(shape, axis, dtype, labels):
     """Picking and placing, with what goes in besides labels."""
     kept = shape[:axis] + shape[axis + 1 :]
-    pick = node_of(ops.PICK, AlongAxis(axis), dtype[shape], labels[kept])
-    place = node_of(ops.PLACE, ops.Place(axis, shape[axis]), dtype[kept], labels[kept])
+    pick = node_of(ops.TAKE_LABEL, AlongAxis(axis), dtype[shape], labels[kept])
+    place = node_of(ops.PUT_LABEL, ops.PutLabel(axis, shape[axis]), dtype[kept], labels[kept])
     return [(pick, drawn(shape, dtype)), (place, drawn(kept, dtype))]
 
 
@@ -63,7 +63,7 @@ def reference(node, x, labels):
     """By NumPy, on integers of the same bits."""
     axis, bits = node.attrs.axis, x.view(f"u{x.itemsize}")
     places = np.expand_dims(labels.astype(np.int64), axis)
-    if node.op is ops.PICK:
+    if node.op is ops.TAKE_LABEL:
         return np.take_along_axis(bits, places, axis).squeeze(axis).view(x.dtype)
     result = np.zeros(node.outputs[0].shape, bits.dtype)
     np.put_along_axis(result, places, np.expand_dims(bits, axis), axis)

@@ -956,8 +956,8 @@ def test_paths_go_where_they_are_meant_to(path):
 
 def spread_bound(pooling: Pooling, g: np.ndarray) -> np.ndarray:
     """How far sums of rounded quotients may be off: a few units per window that covers a cell."""
-    (size,) = numpy_backend.apply(ops.AVG_POOL_SPREAD, replace(pooling.spread, divisor_override=1), np.ones(g.shape))
-    (total,) = numpy_backend.apply(ops.AVG_POOL_SPREAD, pooling.spread, np.abs(g.astype(np.float64)))
+    (size,) = numpy_backend.apply(ops.AVG_POOL_TRANSPOSE, replace(pooling.spread, divisor_override=1), np.ones(g.shape))
+    (total,) = numpy_backend.apply(ops.AVG_POOL_TRANSPOSE, pooling.spread, np.abs(g.astype(np.float64)))
     return (size + 2) * np.abs(total)
 
 
@@ -974,7 +974,7 @@ def assert_right(pooling: Pooling, arrays: Arrays, job: Job, found: Arrays, winn
         (exact,) = numpy_backend.apply(ops.AVG_POOL, pooling.attrs, arrays["x"].astype(np.float64))
         allowed = np.abs(exact) * unit * 2
     else:
-        (exact,) = numpy_backend.apply(ops.AVG_POOL_SPREAD, pooling.spread, arrays["g"].astype(np.float64))
+        (exact,) = numpy_backend.apply(ops.AVG_POOL_TRANSPOSE, pooling.spread, arrays["g"].astype(np.float64))
         allowed = spread_bound(pooling, arrays["g"]) * unit
     (got,) = found.values()
     assert (np.abs(got.astype(np.float64) - exact) <= allowed + smallest).all(), (pooling, job)
@@ -1263,7 +1263,7 @@ def with_indices(x: Any) -> Any:
 
 def pushed_twice(x: Any) -> Any:
     windows = largest((3, 3), 2, 1)
-    pushed = apply(ops.MAX_POOL_PUSH, windows, x, x * 0.5), apply(ops.MAX_POOL_PUSH, windows, x, x + 1.0)
+    pushed = apply(ops.MAX_POOL_GATHER, windows, x, x * 0.5), apply(ops.MAX_POOL_GATHER, windows, x, x + 1.0)
     return apply(ops.MAX_POOL, windows, x) + pushed[0] * pushed[1]
 
 

@@ -243,11 +243,11 @@ SHARED = [(shape, axes) for shape, axes in CASES if prod(shape[a] for a in axes)
 )
 def test_shares_are_divided_and_rounded_once(shape, axes, dtype):
     kept = tuple(n for a, n in enumerate(shape) if a not in axes)
-    attrs = ops.Share(axes, shape)
-    node = node_of(ops.SHARE, attrs, dtype[kept])
+    attrs = ops.MeanTranspose(axes, shape)
+    node = node_of(ops.MEAN_TRANSPOSE, attrs, dtype[kept])
     for layout in LAYOUTS:
         x = laid_out(drawn(rough, kept, dtype), layout)
-        (wanted,) = numpy_backend.apply(ops.SHARE, attrs, x)
+        (wanted,) = numpy_backend.apply(ops.MEAN_TRANSPOSE, attrs, x)
         assert_same_bits(result_of(node, x, backwards=True), wanted, layout)
     assert_written_in_every_layout(node, [x], wanted)
 

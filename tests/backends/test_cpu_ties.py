@@ -57,9 +57,9 @@ def compiled(kind: str, with_value: bool, attrs: ops.MaxPool, x: TensorType, thr
     builder = gs.Builder()
     cells = builder.input(x, "x")
     if kind == "push":
-        results = builder.apply(ops.MAX_POOL_PUSH, attrs, cells, builder.input(x, "dx"))
+        results = builder.apply(ops.MAX_POOL_GATHER, attrs, cells, builder.input(x, "dx"))
     else:
-        results = builder.apply(ops.MAX_POOL_PULL, attrs, cells, builder.input(attrs.pooled(x), "g"))
+        results = builder.apply(ops.MAX_POOL_SCATTER, attrs, cells, builder.input(attrs.pooled(x), "g"))
     values = builder.apply(ops.MAX_POOL, attrs, cells) if with_value else ()
     run = gs.compile(builder.build([*results, *values]), threads=threads)
     assert str(run.plan).count("window ties") == 1

@@ -221,11 +221,11 @@ def test_derivatives_of_the_largest(shape, window, dtype):
     x, dx = cells(shape, dtype), integers(shape, dtype)
     g = integers(pooled(pull, x), dtype)
     name, settings = f"{kind(pull)}max_pool", named(pull)
-    assert_meant(run("max_pool_push", push, x, dx), f"{name}_jvp", x, dx, **settings, ties=push.ties)
-    value, moved = run("max_pool and max_pool_push", both, x, dx)
+    assert_meant(run("max_pool_gather", push, x, dx), f"{name}_jvp", x, dx, **settings, ties=push.ties)
+    value, moved = run("max_pool and max_pool_gather", both, x, dx)
     assert_meant(value, name, x, **settings)
     assert_meant(moved, f"{name}_jvp", x, dx, **settings, ties=both.ties)
-    assert_meant(run("max_pool_pull", pull, x, g), f"{name}_vjp", x, g, **settings, ties=pull.ties)
+    assert_meant(run("max_pool_scatter", pull, x, g), f"{name}_vjp", x, g, **settings, ties=pull.ties)
 
 
 def test_windows_of_more_taps_than_lanes():
@@ -244,9 +244,11 @@ def test_averages(shape, window, dtype):
         attrs = ops.AvgPool(**windows(shape, window), **settings)
         x = normal(shape, dtype)
         g = normal(pooled(attrs, x), dtype)
-        spread = ops.AvgSpread(**vars(attrs), sizes=attrs.window(x).sizes)
+        spread = ops.AvgTranspose(**vars(attrs), sizes=attrs.window(x).sizes)
         assert_meant(run("avg_pool", attrs, x), f"{kind(attrs)}avg_pool", x, **named(attrs), **settings)
-        assert_meant(run("avg_pool_spread", spread, g), f"{kind(attrs)}avg_pool_vjp", x, g, **named(attrs), **settings)
+        assert_meant(
+            run("avg_pool_transpose", spread, g), f"{kind(attrs)}avg_pool_vjp", x, g, **named(attrs), **settings
+        )
 
 
 @pytest.mark.parametrize("window", [{"kernel_size": (2, 3)}, {"kernel_size": (7, 7), "stride": 1, "padding": 3}])
@@ -256,10 +258,10 @@ def test_divisors_may_be_as_small_or_large_as_numbers_are(window, divisor):
     attrs = ops.AvgPool(**windows(shape, window), divisor_override=divisor)
     x = normal(shape, F32) * size
     g = normal(pooled(attrs, x), F32) * size
-    spread = ops.AvgSpread(**vars(attrs), sizes=attrs.window(x).sizes)
+    spread = ops.AvgTranspose(**vars(attrs), sizes=attrs.window(x).sizes)
     settings = {**named(attrs), "divisor_override": divisor}
     assert_meant(run("avg_pool", attrs, x), "avg_pool", x, **settings)
-    assert_meant(run("avg_pool_spread", spread, g), "avg_pool_vjp", x, g, **settings)
+    assert_meant(run("avg_pool_transpose", spread, g), "avg_pool_vjp", x, g, **settings)
 
 
 @pytest.mark.parametrize("taps", [3, 7, 49, 625])
@@ -408,14 +410,14 @@ def test_layouts_make_no_difference(window, layout):
     x, g = tensor_of(cells(shape, F32)), None
     attrs = ops.MaxPool(**windows(shape, window))
     g = tensor_of(normal(pooled(attrs, cells(shape, F32)), F32))
-    laid, pull = LAYOUTS[layout], pool.kernel("max_pool_pull", attrs)
+    laid, pull = LAYOUTS[layout], pool.kernel("max_pool_scatter", attrs)
     (given,) = pull(laid(x), laid(g))
     torch.testing.assert_close(given, pull(laid(x).contiguous(), laid(g).contiguous())[0], rtol=0, atol=0)
     average = ops.AvgPool(**windows(shape, window))
     for value in (pool.kernel("max_pool", attrs), pool.kernel("avg_pool", average)):
         found, expected = value(laid(x))[0], value(laid(x).contiguous())[0]
         torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    spread = pool.kernel("avg_pool_spread", ops.AvgSpread(**vars(average), sizes=attrs.window(x).sizes))
+    spread = pool.kernel("avg_pool_transpose", ops.AvgTranspose(**vars(average), sizes=attrs.window(x).sizes))
     torch.testing.assert_close(spread(laid(g))[0], spread(laid(g).contiguous())[0], rtol=0, atol=0)
 
 
@@ -435,7 +437,7 @@ def test_numbers_that_differ_along_axes_of_any_order(kernel, order):
     average = ops.AvgPool(**windows(x.shape, window), count_include_pad=False)
     (y,) = pool.kernel("avg_pool", average)(laid)
     assert_meant(array_of(y), "avg_pool", x, **named(average), count_include_pad=False)
-    spread = pool.kernel("avg_pool_spread", ops.AvgSpread(**vars(average), sizes=x.shape[2:]))
+    spread = pool.kernel("avg_pool_transpose", ops.AvgTranspose(**vars(average), sizes=x.shape[2:]))
     torch.testing.assert_close(spread(laid)[0], spread(laid.contiguous())[0])
     soft = smooth_pool.SmoothPool(**windows(x.shape, window), beta=1.5)
     torch.testing.assert_close(*(pool.kernel("smooth_max_pool", soft)(t)[0] for t in (laid, laid.contiguous())))
@@ -465,10 +467,10 @@ def test_blocks_and_wide_offsets_make_no_difference(monkeypatch, module, name, v
     attrs = ops.MaxPool(**windows((2, 9, 12), window))
     x = cells((2, 9, 12), F32)
     g = integers(pooled(attrs, x), F32)
-    wanted = run("max_pool", attrs, x), run("max_pool_pull", attrs, x, g)
+    wanted = run("max_pool", attrs, x), run("max_pool_scatter", attrs, x, g)
     monkeypatch.setattr(module, name, value)
     plans.operator.cache_clear()
-    found = run("max_pool", attrs, x), run("max_pool_pull", attrs, x, g)
+    found = run("max_pool", attrs, x), run("max_pool_scatter", attrs, x, g)
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -495,9 +497,9 @@ def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
         launch(self, tensors)
 
     monkeypatch.setattr(plans.Launch, "__call__", noting)
-    found = pool.kernel("max_pool_pull", attrs)(x, g)[0]
+    found = pool.kernel("max_pool_scatter", attrs)(x, g)[0]
     assert launched == [(kernels.reduce_vectors, [0]), (kernels.cover_tiles, [0])]
-    torch.testing.assert_close(found, pool.kernel("max_pool_pull", attrs)(x.clone(), g.clone())[0], rtol=0, atol=0)
+    torch.testing.assert_close(found, pool.kernel("max_pool_scatter", attrs)(x.clone(), g.clone())[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("sizes", [(1, 13, 51, 65), (1, 1, 12, 12), (65, 67, 2, 2), (64, 64, 63, 63)], ids=str)
@@ -506,7 +508,7 @@ def test_gradients_of_many_bins_are_not_unrolled(monkeypatch, sizes):
     launched = []
     monkeypatch.setattr(plans.Planner, "launch", lambda self, kernel, *rest: launched.append((kernel, rest)))
     x, g = torch.empty(2, *sizes[:2]), torch.empty(2, *sizes[2:])
-    pool.kernel("max_pool_pull", ops.MaxPool(**windows(x.shape, {"output_size": sizes[2:]}))).plan([x, g])
+    pool.kernel("max_pool_scatter", ops.MaxPool(**windows(x.shape, {"output_size": sizes[2:]}))).plan([x, g])
     tiles = [[r for r in rest if isinstance(r, AxisTile)] for kernel, rest in launched if kernel is kernels.cover_tiles]
     assert all(row.readers * col.readers <= 32 and row.cells * col.cells <= 64 for row, col in tiles)
     assert any(kernel is kernels.cover for kernel, _ in launched)

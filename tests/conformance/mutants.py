@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         "pull_forgets_the_tie_rule",
         "ops/pool.py",
-        "apply(MAX_POOL_PULL, attrs, operands[0]",
-        'apply(MAX_POOL_PULL, replace(attrs, ties="first"), operands[0]',
+        "apply(MAX_POOL_SCATTER, attrs, operands[0]",
+        'apply(MAX_POOL_SCATTER, replace(attrs, ties="first"), operands[0]',
     ),
     # averages
     Mutant(

@@ -7,7 +7,7 @@ import warnings
 
 from backends.quick_triton import speed_up
 from gradspec.backends.triton import pool
-from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, adaptive_windows, sliding_windows
+from gradspec.ops.pool import AvgPool, AvgTranspose, MaxPool, adaptive_windows, sliding_windows
 from gradspec.ops.smooth_pool import SmoothPool
 
 WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
@@ -38,10 +38,10 @@ class Pooling:
         return run("max_pool", attributes_of(MaxPool, x, attributes), x)
 
     def max_pool_jvp(self, x, dx, **attributes):
-        return run("max_pool_push", attributes_of(MaxPool, x, attributes), x, dx)
+        return run("max_pool_gather", attributes_of(MaxPool, x, attributes), x, dx)
 
     def max_pool_vjp(self, x, g, **attributes):
-        return run("max_pool_pull", attributes_of(MaxPool, x, attributes), x, g)
+        return run("max_pool_scatter", attributes_of(MaxPool, x, attributes), x, g)
 
     def avg_pool(self, x, **attributes):
         return run("avg_pool", attributes_of(AvgPool, x, attributes), x)
@@ -51,7 +51,7 @@ class Pooling:
 
     def avg_pool_vjp(self, x, g, **attributes):
         attrs = attributes_of(AvgPool, x, attributes)
-        return run("avg_pool_spread", AvgSpread(**vars(attrs), sizes=attrs.window(x).sizes), g)
+        return run("avg_pool_transpose", AvgTranspose(**vars(attrs), sizes=attrs.window(x).sizes), g)
 
     def smooth_max_pool(self, x, **attributes):
         return run("smooth_max_pool", attributes_of(SmoothPool, x, attributes), x)

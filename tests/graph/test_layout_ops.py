@@ -293,9 +293,9 @@ def test_arrays_are_refused_alike():
         (shape.SUM, shape.Axes((-1,))),
         (shape.SUM, shape.Axes((0, 0))),
         (shape.SUM, shape.Axes((2,))),
-        (reduce.SHARE, reduce.Share((7,), (2, 3))),
-        (reduce.SHARE, reduce.Share((0,), (2, 2, 2))),
-        (reduce.SHARE, reduce.Share((0,), (0, 2, 3))),
+        (reduce.MEAN_TRANSPOSE, reduce.MeanTranspose((7,), (2, 3))),
+        (reduce.MEAN_TRANSPOSE, reduce.MeanTranspose((0,), (2, 2, 2))),
+        (reduce.MEAN_TRANSPOSE, reduce.MeanTranspose((0,), (0, 2, 3))),
         (reduce.SOFTMAX, layout.AlongAxis(-1)),
     ],
 )
@@ -309,10 +309,10 @@ def test_nodes_do_not_trust_their_attributes(op, attrs):
 @pytest.mark.parametrize(
     ("op", "attrs"),
     [
-        (loss.PICK, layout.AlongAxis(-1)),
-        (loss.PICK, layout.AlongAxis(2)),
-        (loss.PLACE, loss.Place(0, -1)),
-        (loss.PLACE, loss.Place(3, 1)),
+        (loss.TAKE_LABEL, layout.AlongAxis(-1)),
+        (loss.TAKE_LABEL, layout.AlongAxis(2)),
+        (loss.PUT_LABEL, loss.PutLabel(0, -1)),
+        (loss.PUT_LABEL, loss.PutLabel(3, 1)),
     ],
 )
 def test_labels_do_not_trust_their_attributes(op, attrs):

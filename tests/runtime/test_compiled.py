@@ -25,7 +25,7 @@ from gradspec.runtime.plan import make_plan
 from runtime.toys import Toy, program, toy_backend
 
 RANDOM = np.random.default_rng(4)
-NAMES = ("add", "sub", "mul", "neg", "relu", "max_pool", "max_pool_push", "max_pool_pull")
+NAMES = ("add", "sub", "mul", "neg", "relu", "max_pool", "max_pool_gather", "max_pool_scatter")
 
 
 def normal(*shape):

@@ -16,7 +16,7 @@ from graph.test_random_graphs import SHAPE, built, programs
 from runtime.toys import Toy, Viewing, negated, planned, program, toy_backend
 
 X = gs.f32[2, 4, 4]
-MAX = ("max_pool", "max_pool_push", "max_pool_pull")
+MAX = ("max_pool", "max_pool_gather", "max_pool_scatter")
 POINTWISE = ("add", "sub", "mul", "neg", "relu", "abs", "scale")
 VIEWS = ("reshape", "transpose", "broadcast_to", "slice")
 
@@ -54,11 +54,11 @@ def late_pull(x):
     ("graph", "lowerings", "expected"),
     [
         (gs.trace(pooled, X), {}, ["(max_pool)"]),
-        (gs.trace(pooled, X).jvp(), lowered(*MAX), ["max_pool_push", "max_pool"]),
-        (gs.trace(pooled, X).jvp(), lowered(*MAX, keyed=True), ["max_pool_push+max_pool"]),
-        (gs.trace(pooled, X).vjp(), lowered(*MAX, keyed=True), ["max_pool+max_pool_pull"]),
-        (gs.trace(pooled, X).jvp(), lowered("max_pool", keyed=True), ["(max_pool_push)", "max_pool"]),
-        (gs.trace(late_pull, X).vjp(), lowered(*MAX, keyed=True), ["max_pool", "(mul)", "(mul)", "max_pool_pull"]),
+        (gs.trace(pooled, X).jvp(), lowered(*MAX), ["max_pool_gather", "max_pool"]),
+        (gs.trace(pooled, X).jvp(), lowered(*MAX, keyed=True), ["max_pool_gather+max_pool"]),
+        (gs.trace(pooled, X).vjp(), lowered(*MAX, keyed=True), ["max_pool+max_pool_scatter"]),
+        (gs.trace(pooled, X).jvp(), lowered("max_pool", keyed=True), ["(max_pool_gather)", "max_pool"]),
+        (gs.trace(late_pull, X).vjp(), lowered(*MAX, keyed=True), ["max_pool", "(mul)", "(mul)", "max_pool_scatter"]),
         (gs.trace(lambda x: gs.relu(-x) + x, X), lowered(*POINTWISE, pointwise=True), ["neg+relu+add"]),
         (
             gs.trace(lambda x: gs.relu(-x) + x, X),

@@ -27,7 +27,7 @@ from gradspec.spec.errors import ShapeError
 from gradspec.spec.tensor import Tensor
 from gradspec.spec.window import Ints, Padding, Regular, Window, spatial_sizes, stated, whole_number
 
-ROLES = {"conv": ("x", "w", "g"), "conv_transpose": ("g", "w", "x"), "conv_compare": ("x", "g", "w")}
+ROLES = {"conv": ("x", "w", "g"), "conv_transpose": ("g", "w", "x"), "conv_weight_grad": ("x", "g", "w")}
 """Which tensors of the form an operator takes, and which it gives."""
 
 
@@ -152,7 +152,7 @@ def _spread_bias(attrs: Convolution, bias: Var, like: Var) -> Var:
 
 def _batch(op: Op, attrs: Convolution, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
     """One more leading axis, if only the operand that has them is batched; else the batch is folded into the groups."""
-    if op is not COMPARE and not any(batched[1:]):
+    if op is not WEIGHT_GRAD and not any(batched[1:]):
         return (apply(op, attrs, *operands_),)
     together = with_leading_axis(operands_, batched)
     n = together[0].shape[0]
@@ -250,7 +250,7 @@ def _decompose_write(attrs: Convolution, g: Var, w: Var, *bias: Var) -> tuple[Va
     return _plus_bias(attrs, add_columns(attrs, reshape(product, (*g.shape[:lead], rows, prod(attrs.outputs)))), bias)
 
 
-def _decompose_compare(attrs: Convolution, x: Var, g: Var) -> tuple[Var]:
+def _decompose_weight_grad(attrs: Convolution, x: Var, g: Var) -> tuple[Var]:
     """Samples are cells like others."""
     lead = x.ndim - attrs.rank - 1
 
@@ -280,25 +280,25 @@ def _biased(name: str, decompose: Callable[..., tuple[Var]]) -> Op:
 
 READ = _biased("conv", _decompose_read)
 WRITE = _biased("conv_transpose", _decompose_write)
-COMPARE = Op(
-    "conv_compare",
+WEIGHT_GRAD = Op(
+    "conv_weight_grad",
     Convolution,
-    types=_types("conv_compare"),
-    spec=_spec("conv_compare"),
+    types=_types("conv_weight_grad"),
+    spec=_spec("conv_weight_grad"),
     batch=_batch,
     linear="each",
     sums=Sums(
-        max_roundings=_terms("conv_compare"),
+        max_roundings=_terms("conv_weight_grad"),
         factors=(0, 1),
         coefficient_quantum=ones,
-        kind="conv_compare",
-        parts=_taps("conv_compare"),
+        kind="conv_weight_grad",
+        parts=_taps("conv_weight_grad"),
     ),
-    transpose=_transpose("conv_compare"),
-    decompose=_decompose_compare,
+    transpose=_transpose("conv_weight_grad"),
+    decompose=_decompose_weight_grad,
 )
-BY_NAME = {op.name: op for op in (READ, WRITE, COMPARE)}
-BY_RESULT = {ROLES[op.name][2]: op for op in (READ, WRITE, COMPARE)}
+BY_NAME = {op.name: op for op in (READ, WRITE, WEIGHT_GRAD)}
+BY_RESULT = {ROLES[op.name][2]: op for op in (READ, WRITE, WEIGHT_GRAD)}
 
 
 def conv(

@@ -1,4 +1,4 @@
-"""Losses, and the linear pair behind the cross entropy: picking one cell per label, and placing it back."""
+"""Losses, and the linear pair behind the cross entropy: taking one cell per label, and putting it back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mse_loss(input: Operand, target: Operand, reduction: str = "mean") -> Var:
     return _reduced(difference * difference, reduction)
 
 
-# --- pick and place --------------------------------------------------------------------------------------------------
+# --- take_label and put_label -----------------------------------------------------------------------------------------
 
 
 def _require_labels(labels: TensorType, shape: tuple[int, ...], axis: int) -> None:
@@ -47,67 +47,69 @@ def _require_labels(labels: TensorType, shape: tuple[int, ...], axis: int) -> No
     spec.require_label_shape(shape, labels.shape, axis)
 
 
-def _pick_types(attrs: AlongAxis, x: TensorType, labels: TensorType) -> tuple[TensorType]:
-    _require_labels(labels, x.shape, recorded_axis("pick", attrs.axis, x.ndim))
+def _take_label_types(attrs: AlongAxis, x: TensorType, labels: TensorType) -> tuple[TensorType]:
+    _require_labels(labels, x.shape, recorded_axis("take_label", attrs.axis, x.ndim))
     return (TensorType(x.dtype, labels.shape),)
 
 
-def _pick_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
+def _take_label_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
     x, labels = operands_
-    return apply(PLACE, Place(attrs.axis, x.shape[attrs.axis]), cotangents[0], labels)
+    return apply(PUT_LABEL, PutLabel(attrs.axis, x.shape[attrs.axis]), cotangents[0], labels)
 
 
-def _pick_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+def _take_label_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
     return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
-PICK = Op(
-    "pick",
+TAKE_LABEL = Op(
+    "take_label",
     AlongAxis,
-    types=_pick_types,
-    spec=lambda attrs, x, labels: (spec.pick(x, labels, attrs.axis),),
-    batch=_pick_batch,
+    types=_take_label_types,
+    spec=lambda attrs, x, labels: (spec.take_label(x, labels, attrs.axis),),
+    batch=_take_label_batch,
     linear="jointly",
     sums=INDEXED,
-    transpose=_pick_transpose,
+    transpose=_take_label_transpose,
     decompose=lambda attrs, x, labels: (apply(GATHER_ROWS, AlongAxis(x.ndim - 1), moved(x, attrs.axis, -1), labels),),
 )
 
 
 @dataclass(frozen=True)
-class Place:
+class PutLabel:
     """The axis of classes in the result, and how many there are."""
 
     axis: int
     size: int
 
 
-def _place_types(attrs: Place, x: TensorType, labels: TensorType) -> tuple[TensorType]:
-    axis = recorded_axis("place", attrs.axis, x.ndim + 1)
+def _put_label_types(attrs: PutLabel, x: TensorType, labels: TensorType) -> tuple[TensorType]:
+    axis = recorded_axis("put_label", attrs.axis, x.ndim + 1)
     shape = (*x.shape[:axis], whole_number("the number of classes", attrs.size, 0), *x.shape[axis:])
     _require_labels(labels, shape, axis)
     return (TensorType(x.dtype, shape),)
 
 
-def _place_batch(op: Op, attrs: Place, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Place(attrs.axis + 1, attrs.size), *with_leading_axis(operands_, batched)),)
+def _put_label_batch(op: Op, attrs: PutLabel, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+    return (apply(op, PutLabel(attrs.axis + 1, attrs.size), *with_leading_axis(operands_, batched)),)
 
 
-def _decompose_place(attrs: Place, x: Var, labels: Var) -> tuple[Var]:
+def _decompose_put_label(attrs: PutLabel, x: Var, labels: Var) -> tuple[Var]:
     nothing = x.owner.zeros(TensorType(x.dtype, (*x.shape, attrs.size)))
     return (moved(apply(SCATTER_ROWS, AlongAxis(x.ndim), nothing, labels, x), -1, attrs.axis),)
 
 
-PLACE = Op(
-    "place",
-    Place,
-    types=_place_types,
-    spec=lambda attrs, x, labels: (spec.place(x, labels, attrs.axis, attrs.size),),
-    batch=_place_batch,
+PUT_LABEL = Op(
+    "put_label",
+    PutLabel,
+    types=_put_label_types,
+    spec=lambda attrs, x, labels: (spec.put_label(x, labels, attrs.axis, attrs.size),),
+    batch=_put_label_batch,
     linear="jointly",
     sums=INDEXED,
-    transpose=lambda attrs, cotangents, operands, i: apply(PICK, AlongAxis(attrs.axis), cotangents[0], operands[1]),
-    decompose=_decompose_place,
+    transpose=lambda attrs, cotangents, operands, i: apply(
+        TAKE_LABEL, AlongAxis(attrs.axis), cotangents[0], operands[1]
+    ),
+    decompose=_decompose_put_label,
 )
 
 
@@ -125,4 +127,4 @@ def cross_entropy(logits: Operand, labels: Operand, reduction: str = "mean") -> 
     logits, labels = operands(logits, labels if isinstance(labels, Var) else np.asarray(labels))
     with applying("cross_entropy", logits, labels):
         axis = spec.class_axis(logits.shape)
-    return _reduced(neg(apply(PICK, AlongAxis(axis), log_softmax(logits, axis), labels)), reduction)
+    return _reduced(neg(apply(TAKE_LABEL, AlongAxis(axis), log_softmax(logits, axis), labels)), reduction)

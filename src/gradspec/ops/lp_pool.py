@@ -20,7 +20,7 @@ from gradspec.ops.pointwise import exact_number, exp, log, maximum, scale
 from gradspec.ops.pool import (
     AVG_POOL,
     MAX_POOL,
-    MAX_POOL_PUSH,
+    MAX_POOL_GATHER,
     AvgPool,
     MaxPool,
     Windows,
@@ -121,7 +121,7 @@ def _jvp(attrs: LpPool, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpR
     windows = {name: value for name, value in vars(attrs).items() if name != "p"}
     if p == inf:
         outward = apply(ABS_POWER, AbsPower(0.0, signed=True), x) * dx
-        return [y], [apply(MAX_POOL_PUSH, MaxPool(**windows), apply(ABS_POWER, AbsPower(1.0), x), outward)]
+        return [y], [apply(MAX_POOL_GATHER, MaxPool(**windows), apply(ABS_POWER, AbsPower(1.0), x), outward)]
     steps = apply(ABS_POWER, AbsPower(p - 1, signed=True), x) * dx
     total = apply(AVG_POOL, AvgPool(**windows, divisor_override=1), steps)
     return [y], [apply(ABS_POWER, AbsPower(1 - p), y) * total]

@@ -1,8 +1,8 @@
 """Max and average pooling: sliding, adaptive and global windows in one record.
 
 A maximum is differentiated by a pair of operators that are linear in their second operand and each other's transpose:
-``max_pool_push(x, dx)`` takes the tangents of the winners, ``max_pool_pull(x, g)`` sends cotangents to them. Who wins
-is a constant of differentiation, so neither has a derivative in ``x``. They are given ``x`` and not the winners'
+``max_pool_gather(x, dx)`` takes the tangents of the winners, ``max_pool_scatter(x, g)`` sends cotangents to them. Who
+wins is a constant of differentiation, so neither has a derivative in ``x``. They are given ``x`` and not the winners'
 places: on intervals and balls several cells may win, and the derivatives enclose all of them.
 """
 
@@ -177,7 +177,7 @@ def _max_spec(attrs: MaxPool, x: Tensor) -> tuple[Tensor, ...]:
 
 def _max_jvp(attrs: MaxPool, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
     (x,), (dx,) = primals, tangents
-    moved = apply(MAX_POOL_PUSH, replace(attrs, return_indices=False), x, dx)
+    moved = apply(MAX_POOL_GATHER, replace(attrs, return_indices=False), x, dx)
     return apply_all(MAX_POOL, attrs, x), [moved, None][: 1 + attrs.return_indices]
 
 
@@ -299,14 +299,14 @@ def _decompose_max(attrs: MaxPool, x: Var) -> tuple[Var, ...]:
     return value, contest.take(broadcast_to(places, cells.shape))
 
 
-def _decompose_push(attrs: MaxPool, x: Var, dx: Var) -> tuple[Var]:
+def _decompose_gather(attrs: MaxPool, x: Var, dx: Var) -> tuple[Var]:
     contest = _Contest(attrs, x)
     tangents = gather_windows(dx, contest.window)
     first = attrs.ties == "first"
     return (contest.take(tangents) if first else sum_over(contest.shared(tangents), -1),)
 
 
-def _decompose_pull(attrs: MaxPool, x: Var, g: Var) -> tuple[Var]:
+def _decompose_scatter(attrs: MaxPool, x: Var, g: Var) -> tuple[Var]:
     contest = _Contest(attrs, x)
     return (scatter_windows(contest.shared(reshape(g, (*g.shape, 1))), contest.window),)
 
@@ -335,17 +335,17 @@ MAX_POOL = Op(
 )
 
 
-def _push_types(attrs: MaxPool, x: TensorType, dx: TensorType) -> tuple[TensorType]:
+def _gather_types(attrs: MaxPool, x: TensorType, dx: TensorType) -> tuple[TensorType]:
     require_ties(attrs.ties)
-    require_floats("max_pool_push", x, dx)
+    require_floats("max_pool_gather", x, dx)
     if dx.shape != x.shape:
         raise ShapeError(f"the tangent is {dx}, and {x} is pooled; give it the same shape")
     return (attrs.pooled(x),)
 
 
-def _pull_types(attrs: MaxPool, x: TensorType, g: TensorType) -> tuple[TensorType]:
+def _scatter_types(attrs: MaxPool, x: TensorType, g: TensorType) -> tuple[TensorType]:
     require_ties(attrs.ties)
-    require_floats("max_pool_pull", x, g)
+    require_floats("max_pool_scatter", x, g)
     if g.shape != attrs.pooled(x).shape:
         raise ShapeError(f"the cotangent is {g}, and {x} is pooled to {attrs.pooled(x)}; give it that shape")
     return (x,)
@@ -361,7 +361,7 @@ def _tied(attrs: MaxPool, x: TensorType, dx: TensorType) -> int:
     return 0 if attrs.ties == "first" else most_cells(attrs.window(x)) + 2
 
 
-def _pulled(attrs: MaxPool, x: TensorType, g: TensorType) -> int:
+def _scattered(attrs: MaxPool, x: TensorType, g: TensorType) -> int:
     return most_windows(attrs.window(x)) + (2 if attrs.ties == "split" else 0)
 
 
@@ -378,9 +378,9 @@ def _certain_winner(node: BoundedNode, x: Box) -> tuple[Var, Var]:
     return places, wins(least, others)
 
 
-def _pushed_box(node: BoundedNode, x: Box, dx: Box) -> Box:
+def _gathered_box(node: BoundedNode, x: Box, dx: Box) -> Box:
     """The winner's tangent where that is certain, and anything between all of them elsewhere."""
-    any_cell = _any_pushed(node, x, dx)
+    any_cell = _any_gathered(node, x, dx)
     if not x.varies:
         return any_cell
     places, certain = _certain_winner(node, x)
@@ -388,7 +388,7 @@ def _pushed_box(node: BoundedNode, x: Box, dx: Box) -> Box:
     return node.between(*(where(certain, one, other) for one, other in zip(taken, any_cell.ends, strict=True)))
 
 
-def _any_pushed(node: BoundedNode, x: Box, dx: Box) -> Box:
+def _any_gathered(node: BoundedNode, x: Box, dx: Box) -> Box:
     """If any cell may win: the hull of all tangents, which contains their mean; of all that tie, any of them."""
     hull = over_windows(node, dx)
     if node.attrs.ties == "first":
@@ -411,9 +411,9 @@ def _unless_split(attrs: MaxPool, *types: TensorType) -> float:
     return 0.0 if attrs.ties == "split" else 1.0
 
 
-def _pulled_box(node: BoundedNode, x: Box, g: Box) -> Box:
+def _scattered_box(node: BoundedNode, x: Box, g: Box) -> Box:
     """Certain winners receive what they should, and any cell any part of what belongs to uncertain ones."""
-    roundings = _pulled(node.attrs, x.lower.type, g.lower.type)
+    roundings = _scattered(node.attrs, x.lower.type, g.lower.type)
     if not x.varies:
         return parts_of(node, x.lower, g, roundings)
     places, certain = _certain_winner(node, x)
@@ -427,9 +427,9 @@ def _pulled_box(node: BoundedNode, x: Box, g: Box) -> Box:
 def parts_of(node: BoundedNode, x: Var, g: Box, roundings: int) -> Box:
     """The sum, over the windows that read a cell, of any part of ``g``."""
     sizes = node.attrs.window(x).sizes
-    spread = AvgSpread(**windows_of(node.attrs), divisor_override=1, sizes=sizes)
+    spread = AvgTranspose(**windows_of(node.attrs), divisor_override=1, sizes=sizes)
     ends = minimum(g.lower, 0.0), maximum(g.upper, 0.0)
-    return node.around([apply(AVG_POOL_SPREAD, spread, end) for end in ends], roundings)
+    return node.around([apply(AVG_POOL_TRANSPOSE, spread, end) for end in ends], roundings)
 
 
 def windows_of(attrs: Windows) -> dict[str, Any]:
@@ -437,30 +437,30 @@ def windows_of(attrs: Windows) -> dict[str, Any]:
     return {f.name: getattr(attrs, f.name) for f in fields(Windows)}
 
 
-MAX_POOL_PUSH: Op = Op(
-    "max_pool_push",
+MAX_POOL_GATHER: Op = Op(
+    "max_pool_gather",
     MaxPool,
-    types=_push_types,
+    types=_gather_types,
     spec=lambda attrs, x, dx: (max_over_jvp(attrs.window(x), x, dx, attrs.ties, strict=False),),
     batch=leading_batch,
     sums=Sums(max_roundings=_tied, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
-    enclosure=_pushed_box,
-    jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PUSH, attrs, primals, tangents),
-    decompose=_decompose_push,
-    transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PULL, attrs, operands[0], cotangents[0]),
+    enclosure=_gathered_box,
+    jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_GATHER, attrs, primals, tangents),
+    decompose=_decompose_gather,
+    transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_SCATTER, attrs, operands[0], cotangents[0]),
 )
 
-MAX_POOL_PULL: Op = Op(
-    "max_pool_pull",
+MAX_POOL_SCATTER: Op = Op(
+    "max_pool_scatter",
     MaxPool,
-    types=_pull_types,
+    types=_scatter_types,
     spec=lambda attrs, x, g: (max_over_vjp(attrs.window(x), x, g, attrs.ties, strict=False),),
     batch=leading_batch,
-    sums=Sums(max_roundings=_pulled, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
-    enclosure=_pulled_box,
-    jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_PULL, attrs, primals, tangents),
-    decompose=_decompose_pull,
-    transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_PUSH, attrs, operands[0], cotangents[0]),
+    sums=Sums(max_roundings=_scattered, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
+    enclosure=_scattered_box,
+    jvp=lambda attrs, primals, tangents: linear_in_second(MAX_POOL_SCATTER, attrs, primals, tangents),
+    decompose=_decompose_scatter,
+    transpose=lambda attrs, cotangents, operands, i: apply(MAX_POOL_GATHER, attrs, operands[0], cotangents[0]),
 )
 
 
@@ -535,7 +535,7 @@ class AvgPool(Windows):
 
 
 @dataclass(frozen=True)
-class AvgSpread(AvgPool):
+class AvgTranspose(AvgPool):
     """Average pooling read backwards, onto spatial axes of ``sizes``."""
 
     sizes: Index = ()
@@ -557,7 +557,7 @@ def _avg_types(attrs: AvgPool, x: TensorType) -> tuple[TensorType]:
     return (attrs.pooled(x),)
 
 
-def _spread_types(attrs: AvgSpread, g: TensorType) -> tuple[TensorType]:
+def _transpose_types(attrs: AvgTranspose, g: TensorType) -> tuple[TensorType]:
     rank = len(attrs.sizes)
     x = TensorType(g.dtype, split_shape(g.shape, rank)[0] + attrs.sizes)
     (y,) = _avg_types(attrs, x)
@@ -566,7 +566,7 @@ def _spread_types(attrs: AvgSpread, g: TensorType) -> tuple[TensorType]:
     return (x,)
 
 
-def _spread_spec(attrs: AvgSpread, g: Tensor) -> tuple[Tensor]:
+def _transpose_spec(attrs: AvgTranspose, g: Tensor) -> tuple[Tensor]:
     shape = split_shape(g.shape, len(attrs.sizes))[0] + attrs.sizes
     x = Tensor(shape, [g.zero] * int(np.prod(shape)))
     return (mean_over_vjp(attrs.window(x), x, g, attrs.divisor(g)),)
@@ -600,14 +600,14 @@ def _average_quantum(attrs: AvgPool, x: TensorType) -> float:
     return inverse_bit(common_count(attrs.window(x)) if divisor is None else divisor)
 
 
-def _shared(attrs: AvgSpread, g: TensorType) -> int:
+def _shared(attrs: AvgTranspose, g: TensorType) -> int:
     x = TensorType(g.dtype, attrs.sizes)
     return most_windows(attrs.window(x)) + _divided(attrs, x)
 
 
 def _avg_transpose(attrs: AvgPool, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     sizes = split_shape(types[0].shape, attrs.window(types[0]).rank)[1]
-    return apply(AVG_POOL_SPREAD, AvgSpread(**vars(attrs), sizes=sizes), cotangents[0])
+    return apply(AVG_POOL_TRANSPOSE, AvgTranspose(**vars(attrs), sizes=sizes), cotangents[0])
 
 
 def _count_taps(axis: AxisWindow, with_padding: bool) -> Array:
@@ -633,7 +633,7 @@ def _decompose_average(attrs: AvgPool, x: Var) -> tuple[Var]:
     return (sum_windows(x, window.trimmed()) / _divisors(attrs, window, x),)
 
 
-def _decompose_spread(attrs: AvgSpread, g: Var) -> tuple[Var]:
+def _decompose_transpose(attrs: AvgTranspose, g: Var) -> tuple[Var]:
     window = attrs.window(TensorType(g.dtype, attrs.sizes))
     return (spread_windows(g / _divisors(attrs, window, g), window.trimmed()),)
 
@@ -656,20 +656,20 @@ AVG_POOL: Op = Op(
     decompose=_decompose_average,
 )
 
-AVG_POOL_SPREAD: Op = Op(
-    "avg_pool_spread",
-    AvgSpread,
-    types=_spread_types,
-    spec=_spread_spec,
+AVG_POOL_TRANSPOSE: Op = Op(
+    "avg_pool_transpose",
+    AvgTranspose,
+    types=_transpose_types,
+    spec=_transpose_spec,
     batch=leading_batch,
     linear="jointly",
     sums=Sums(
         max_roundings=_shared,
-        absolute=lambda attrs, g: apply(AVG_POOL_SPREAD, _positive(attrs), g),
+        absolute=lambda attrs, g: apply(AVG_POOL_TRANSPOSE, _positive(attrs), g),
         unscaled=_undivided,
     ),
     transpose=lambda attrs, cotangents, types, i: apply(AVG_POOL, attrs.forward, cotangents[0]),
-    decompose=_decompose_spread,
+    decompose=_decompose_transpose,
 )
 
 

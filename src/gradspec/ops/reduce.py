@@ -43,7 +43,7 @@ def _mean_types(attrs: Axes, x: TensorType) -> tuple[TensorType]:
 
 
 def _mean_transpose(attrs: Axes, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
-    return apply(SHARE, Share(attrs.axes, types[0].shape), *cotangents)
+    return apply(MEAN_TRANSPOSE, MeanTranspose(attrs.axes, types[0].shape), *cotangents)
 
 
 def _mean_terms(attrs: Axes, x: TensorType) -> int:
@@ -74,40 +74,44 @@ def mean(x: Operand, axis: int | Sequence[int] | None = None, keepdims: bool = F
 
 
 @dataclass(frozen=True)
-class Share:
+class MeanTranspose:
     """The axes along which equal parts are given, and the shape of the result."""
 
     axes: tuple[int, ...]
     shape: tuple[int, ...]
 
 
-def _share_types(attrs: Share, x: TensorType) -> tuple[TensorType]:
-    result = TensorType(require_floats("share", x), attrs.shape)
+def _mean_transpose_types(attrs: MeanTranspose, x: TensorType) -> tuple[TensorType]:
+    result = TensorType(require_floats("mean_transpose", x), attrs.shape)
     if _mean_types(Axes(attrs.axes), result) != (x,):
-        raise ShapeError(f"share: {x} is not the mean over the axes {attrs.axes} of a tensor of shape {attrs.shape}")
+        raise ShapeError(
+            f"mean_transpose: {x} is not the mean over the axes {attrs.axes} of a tensor of shape {attrs.shape}"
+        )
     return (result,)
 
 
-def _share_batch(op: Op, attrs: Share, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+def _mean_transpose_batch(
+    op: Op, attrs: MeanTranspose, operands_: Sequence[Var], batched: Sequence[bool]
+) -> tuple[Var]:
     (x,) = operands_
-    return (apply(op, Share(one_further(attrs.axes), (x.shape[0], *attrs.shape)), x),)
+    return (apply(op, MeanTranspose(one_further(attrs.axes), (x.shape[0], *attrs.shape)), x),)
 
 
-def _decompose_share(attrs: Share, x: Var) -> tuple[Var]:
+def _decompose_mean_transpose(attrs: MeanTranspose, x: Var) -> tuple[Var]:
     part = x / exact_number(prod(attrs.shape[a] for a in attrs.axes), x)
     return (broadcast_to(reshape(part, spec.reduced_sizes(attrs.shape, attrs.axes, keepdims=True)), attrs.shape),)
 
 
-SHARE = Op(
-    "share",
-    Share,
-    types=_share_types,
-    spec=lambda attrs, x: (spec.share(x, attrs.axes, attrs.shape),),
-    batch=_share_batch,
+MEAN_TRANSPOSE = Op(
+    "mean_transpose",
+    MeanTranspose,
+    types=_mean_transpose_types,
+    spec=lambda attrs, x: (spec.mean_transpose(x, attrs.axes, attrs.shape),),
+    batch=_mean_transpose_batch,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype)),
     transpose=lambda attrs, cotangents, types, i: apply(MEAN, Axes(attrs.axes), *cotangents),
-    decompose=_decompose_share,
+    decompose=_decompose_mean_transpose,
 )
 
 

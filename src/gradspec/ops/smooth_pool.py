@@ -27,9 +27,9 @@ from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, exp, gate, maximum, minimum, scale
 from gradspec.ops.pointwise import log as logarithm
 from gradspec.ops.pool import (
-    AVG_POOL_SPREAD,
+    AVG_POOL_TRANSPOSE,
     MAX_POOL,
-    AvgSpread,
+    AvgTranspose,
     Gathered,
     MaxPool,
     Windows,
@@ -162,8 +162,8 @@ def _mean_size(attrs: SmoothPool, x: Var, u: Var) -> Var:
 
 
 def _spread_size(attrs: SmoothPool, x: Var, g: Var) -> Var:
-    every = AvgSpread(**windows_of(attrs), divisor_override=1, sizes=attrs.window(x).sizes)
-    return _spread(attrs, x, g) + scale(apply(AVG_POOL_SPREAD, every, g), LOST)
+    every = AvgTranspose(**windows_of(attrs), divisor_override=1, sizes=attrs.window(x).sizes)
+    return _spread(attrs, x, g) + scale(apply(AVG_POOL_TRANSPOSE, every, g), LOST)
 
 
 def _mean_box(node: BoundedNode, x: Box, u: Box) -> Box:

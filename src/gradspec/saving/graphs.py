@@ -36,6 +36,17 @@ STRUCTURE = ("version", "inputs", "constants", "nodes", "outputs")
 
 MAX_NODES = 1_000_000
 
+RENAMED = {
+    "avg_pool_spread": "avg_pool_transpose",
+    "conv_compare": "conv_weight_grad",
+    "max_pool_pull": "max_pool_scatter",
+    "max_pool_push": "max_pool_gather",
+    "pick": "take_label",
+    "place": "put_label",
+    "share": "mean_transpose",
+}
+"""Operators of files that were written under their earlier names."""
+
 
 # --- saving ----------------------------------------------------------------------------------------------------------
 
@@ -240,11 +251,12 @@ def _constants(declared: list[Any], tensors: Mapping[str, Array], variables: _Va
 
 def _node(data: Any, variables: _Variables, where: str) -> Node:
     require_keys(data, ("op", "attributes", "inputs", "outputs"), where)
-    if not isinstance(data["op"], str) or data["op"] not in operators():
+    name = data["op"]
+    if not isinstance(name, str) or (name := RENAMED.get(name, name)) not in operators():
         raise FormatError(f"{where}.op: {brief(data['op'])} is not an operator that this gradspec knows")
     if not isinstance(data["inputs"], list) or not isinstance(data["outputs"], list):
         raise FormatError(f"{where}: its inputs and outputs are not both lists")
-    op = operators()[data["op"]]
+    op = operators()[name]
     inputs = tuple(variables.used(name, f"{where}.inputs[{i}]") for i, name in enumerate(data["inputs"]))
     try:
         attrs = fields_from_json(op.attributes, data["attributes"], f"{where}.attributes")

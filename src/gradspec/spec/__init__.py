@@ -24,7 +24,7 @@ from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, Unsuppo
 from gradspec.spec.gather import gather_rows, scatter_add_rows, scatter_rows
 from gradspec.spec.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
 from gradspec.spec.linear import batch_norm, linear, matmul
-from gradspec.spec.loss import cross_entropy, mse_loss, pick, place
+from gradspec.spec.loss import cross_entropy, mse_loss, put_label, take_label
 from gradspec.spec.lp_pool import lp_pool
 from gradspec.spec.minifloat import round_to
 from gradspec.spec.pointwise import (
@@ -78,7 +78,7 @@ from gradspec.spec.pool import (
 )
 from gradspec.spec.quantize import dequantize, quantize
 from gradspec.spec.ranked import ranked_names, ranked_operator
-from gradspec.spec.reduce import cumsum, log_softmax, mean, share, softmax, sum
+from gradspec.spec.reduce import cumsum, log_softmax, mean, mean_transpose, softmax, sum
 from gradspec.spec.resize import resize
 from gradspec.spec.select import equal, greater, where
 from gradspec.spec.smooth_pool import (
@@ -205,13 +205,13 @@ __all__ = [
     "max_unpool_vjp",
     "maximum",
     "mean",
+    "mean_transpose",
     "minimum",
     "mse_loss",
     "mul",
     "neg",
     "pad",
-    "pick",
-    "place",
+    "put_label",
     "quantize",
     "regular",
     "relu",
@@ -223,7 +223,6 @@ __all__ = [
     "scale",
     "scatter_add_rows",
     "scatter_rows",
-    "share",
     "sigmoid",
     "silu",
     "sin",
@@ -238,6 +237,7 @@ __all__ = [
     "sqrt",
     "sub",
     "sum",
+    "take_label",
     "tanh",
     "tensor",
     "top_places",

@@ -1,4 +1,4 @@
-"""Losses, and the linear pair behind the cross entropy: picking one cell per label, and placing it back."""
+"""Losses, and the linear pair behind the cross entropy: taking one cell per label, and putting it back."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ def cross_entropy(logits: TensorLike, labels: TensorLike, reduction: str = "mean
     """
     logits, labels = tensor(logits), tensor(labels)
     axis = class_axis(logits.shape)
-    return _reduced(pick(log_softmax(logits, axis), labels, axis).map(lambda v: -v), reduction)
+    return _reduced(take_label(log_softmax(logits, axis), labels, axis).map(lambda v: -v), reduction)
 
 
-def pick(x: TensorLike, labels: TensorLike, axis: int = -1) -> Tensor:
+def take_label(x: TensorLike, labels: TensorLike, axis: int = -1) -> Tensor:
     """The cell of ``x`` that each label names along ``axis``; labels have the shape of ``x`` without it.
 
-    >>> pick([[10, 11, 12], [20, 21, 22]], [2, 0]).tolist()
+    >>> take_label([[10, 11, 12], [20, 21, 22]], [2, 0]).tolist()
     [12, 20]
     """
     x, labels = tensor(x), tensor(labels)
-    at = normal_axis("pick", axis, x.ndim)
+    at = normal_axis("take_label", axis, x.ndim)
     require_label_shape(x.shape, labels.shape, at)
     places = zip(indices(labels.shape), labels.cells, strict=True)
     classes = x.shape[at]
     return Tensor(labels.shape, (x.cells[flat(_insert(i, at, _label(c, classes)), x.shape)] for i, c in places))
 
 
-def place(x: TensorLike, labels: TensorLike, axis: int, size: int) -> Tensor:
-    """The transpose of ``pick``: zeros, with ``size`` of them along ``axis``, and ``x`` where the labels say.
+def put_label(x: TensorLike, labels: TensorLike, axis: int, size: int) -> Tensor:
+    """The transpose of ``take_label``: zeros, with ``size`` of them along ``axis``, and ``x`` where the labels say.
 
-    >>> place([12, 20], [2, 0], 1, 3).tolist()
+    >>> put_label([12, 20], [2, 0], 1, 3).tolist()
     [[0, 0, 12], [20, 0, 0]]
     """
     x, labels = tensor(x), tensor(labels)
-    at = normal_axis("place", axis, x.ndim + 1)
+    at = normal_axis("put_label", axis, x.ndim + 1)
     shape = _insert(x.shape, at, size)
     require_label_shape(shape, labels.shape, at)
     wanted = {i: _label(c, size) for i, c in zip(indices(labels.shape), labels.cells, strict=True)}

@@ -92,10 +92,10 @@ def terms_of_mean(shape: Index, axes: Index) -> int:
     return count
 
 
-def share(x: TensorLike, axes: Index, shape: Index) -> Tensor:
+def mean_transpose(x: TensorLike, axes: Index, shape: Index) -> Tensor:
     """The transpose of the mean over ``axes`` of a tensor of ``shape``: equal parts of ``x`` along them.
 
-    >>> share([6.0], (1,), (1, 2)).tolist()
+    >>> mean_transpose([6.0], (1,), (1, 2)).tolist()
     [[3.0, 3.0]]
     """
     x, count = tensor(x), terms_of_mean(shape, axes)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import gradspec as gs
 from gradspec.graph.builder import apply
-from gradspec.ops.conv import COMPARE, Convolution
+from gradspec.ops.conv import WEIGHT_GRAD, Convolution
 from gradspec.spec.window import regular
 from graph.op_cases import GraphCase
 
@@ -24,7 +24,7 @@ def weight_gradient(id, x, g, kernel, groups=1, **options):
     """The third partial transpose, which has no public name."""
     window = regular(x[len(x) - len(kernel) :], kernel, **options)
     attrs = Convolution.of(window, groups=groups)
-    return GraphCase(f"conv weight gradient {id}", lambda x, g: apply(COMPARE, attrs, x, g), (x, g), "tied")
+    return GraphCase(f"conv weight gradient {id}", lambda x, g: apply(WEIGHT_GRAD, attrs, x, g), (x, g), "tied")
 
 
 ROWS = [

@@ -3,7 +3,7 @@
 import gradspec as gs
 from gradspec.graph.builder import apply
 from gradspec.ops.layout import AlongAxis
-from gradspec.ops.loss import PICK, PLACE, Place
+from gradspec.ops.loss import PUT_LABEL, TAKE_LABEL, PutLabel
 from graph.op_cases import GraphCase, Integers
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -29,8 +29,16 @@ ROWS = [
         for logits, labels, classes in (((3, 4), (3,), 4), ((3,), (), 3), ((2, 3, 2, 1), (2, 2, 1), 3))
     ),
     GraphCase(
-        "pick", lambda x, i: squared(apply(PICK, AlongAxis(1), x, i)), ((2, 3, 2), Integers((2, 2), 0, 2)), "tied"
+        "take_label",
+        lambda x, i: squared(apply(TAKE_LABEL, AlongAxis(1), x, i)),
+        ((2, 3, 2), Integers((2, 2), 0, 2)),
+        "tied",
     ),
-    GraphCase("place", lambda x, i: squared(apply(PLACE, Place(1, 3), x, i)), ((2, 2), Integers((2, 2), 0, 2)), "tied"),
+    GraphCase(
+        "put_label",
+        lambda x, i: squared(apply(PUT_LABEL, PutLabel(1, 3), x, i)),
+        ((2, 2), Integers((2, 2), 0, 2)),
+        "tied",
+    ),
     GraphCase("cross_entropy constant labels", lambda x: gs.cross_entropy(x, [1, 1, 0]), ((3, 2),), irrational=True),
 ]

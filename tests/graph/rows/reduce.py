@@ -2,7 +2,7 @@
 
 import gradspec as gs
 from gradspec.graph.builder import apply
-from gradspec.ops.reduce import SHARE, Share
+from gradspec.ops.reduce import MEAN_TRANSPOSE, MeanTranspose
 from graph.op_cases import GraphCase
 
 
@@ -38,7 +38,7 @@ ROWS = [
             ("of nothing", (2, 0), 1, {"exclusive": True, "reverse": True}),
         )
     ),
-    GraphCase("share", lambda x: squared(apply(SHARE, Share((0, 2), (2, 3, 1)), x)), ((3,),)),
+    GraphCase("mean_transpose", lambda x: squared(apply(MEAN_TRANSPOSE, MeanTranspose((0, 2), (2, 3, 1)), x)), ((3,),)),
     *(
         GraphCase(f"{name} {id}", lambda x, f=f, axis=axis: f(x, axis), (shape,), data, irrational=True)
         for name, f in (("softmax", gs.softmax), ("log_softmax", gs.log_softmax))

@@ -22,7 +22,7 @@ from gradspec.backends.tables import Ints, counted_taps, real_cells, take
 from gradspec.backends.xp.windows import add_bias, extents, gather_cells, not_in_plane, scatter_cells
 from gradspec.graph.ir import Array
 from gradspec.ops.conv import Convolution, StatedWindows
-from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool
+from gradspec.ops.pool import AvgPool, AvgTranspose, MaxPool
 from gradspec.spec.window import AxisWindow, Window
 
 Bools = NDArray[np.bool_]
@@ -69,7 +69,7 @@ def _max_pool(attrs: MaxPool, x: Array) -> Array | tuple[Array, Ints]:
     return (values, winners) if attrs.return_indices else values
 
 
-def _max_pool_push(attrs: MaxPool, x: Array, dx: Array) -> Array:
+def _max_pool_gather(attrs: MaxPool, x: Array, dx: Array) -> Array:
     window = attrs.window(x).trimmed()
     if attrs.ties == "first":
         return gather_cells(NUMPY, dx, _find_winners(window, x), window.rank)
@@ -82,7 +82,7 @@ def _max_pool_push(attrs: MaxPool, x: Array, dx: Array) -> Array:
     return reduce_blocks(window, push, x, dx)
 
 
-def _max_pool_pull(attrs: MaxPool, x: Array, g: Array) -> Array:
+def _max_pool_scatter(attrs: MaxPool, x: Array, g: Array) -> Array:
     window = attrs.window(x).trimmed()
     if attrs.ties == "first":
         return scatter_cells(NUMPY, g, _find_winners(window, x), window.sizes)
@@ -127,7 +127,7 @@ def _avg_pool(attrs: AvgPool, x: Array) -> Array:
     return np.where(has_cells(window), totals / divisors(attrs, window, x.dtype), 0)
 
 
-def _avg_pool_spread(attrs: AvgSpread, g: Array) -> Array:
+def _avg_pool_transpose(attrs: AvgTranspose, g: Array) -> Array:
     window = attrs.window(np.broadcast_to(g.dtype.type(0), attrs.sizes))
     shares = g / divisors(attrs, window, g.dtype)
     return scatter_blocks(window.trimmed(), lambda taps, cotangents: (taps >= 0, cotangents), shares)
@@ -337,13 +337,13 @@ def _compare(attrs: Convolution, x: Array, g: Array) -> Array:
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "max_pool": _max_pool,
-    "max_pool_push": _max_pool_push,
-    "max_pool_pull": _max_pool_pull,
+    "max_pool_gather": _max_pool_gather,
+    "max_pool_scatter": _max_pool_scatter,
     "avg_pool": _avg_pool,
-    "avg_pool_spread": _avg_pool_spread,
+    "avg_pool_transpose": _avg_pool_transpose,
     "unfold": _unfold,
     "fold": _fold,
     "conv": _read,
     "conv_transpose": _write,
-    "conv_compare": _compare,
+    "conv_weight_grad": _compare,
 }

@@ -32,7 +32,7 @@ from gradspec.backends.triton.geometry import (
 )
 from gradspec.backends.triton.plans import Operator, Planner, Rule, Slot, operator
 from gradspec.graph.types import TensorType, f32
-from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool, Windows
+from gradspec.ops.pool import AvgPool, AvgTranspose, MaxPool, Windows
 from gradspec.ops.smooth_pool import SmoothPool
 from gradspec.spec.window import Window
 
@@ -581,7 +581,7 @@ def _avg_pool(p: Planner, attrs: AvgPool, x: Slot) -> Slots:
     return (_forward(p, kind, window, x, table=np.reciprocal(divisors) if inverse else divisors)[-1].any,)
 
 
-def _avg_spread(p: Planner, attrs: AvgSpread, g: Slot) -> Slots:
+def _avg_spread(p: Planner, attrs: AvgTranspose, g: Slot) -> Slots:
     """The transpose: every cell receives ``g / divisor`` of the windows that read it. Those of many taps take one pass
     if it is the sum of a window of outputs."""
     shape = (*g.shape[: len(g.shape) - len(attrs.sizes)], *attrs.sizes)
@@ -640,11 +640,11 @@ def _lp_pool(p: Planner, attrs: Any, x: Slot) -> Slots:
 
 RULES: dict[str, Rule] = {
     "max_pool": _max_pool,
-    "max_pool_push": partial(_max_with_tangent, gives=TANGENT),
-    "max_pool and max_pool_push": _max_with_tangent,
-    "max_pool_pull": _max_pull,
+    "max_pool_gather": partial(_max_with_tangent, gives=TANGENT),
+    "max_pool and max_pool_gather": _max_with_tangent,
+    "max_pool_scatter": _max_pull,
     "avg_pool": _avg_pool,
-    "avg_pool_spread": _avg_spread,
+    "avg_pool_transpose": _avg_spread,
     "smooth_max_pool": _smooth_max_pool,
     "smooth_max_mean": partial(_smooth_max_with_tangent, gives=TANGENT),
     "smooth_max_pool and smooth_max_mean": _smooth_max_with_tangent,

@@ -14,12 +14,12 @@ from gradspec.ops.convert import Conversion
 from gradspec.ops.gather import RowPlaces
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.linear import BatchNorm, Product
-from gradspec.ops.loss import Place
+from gradspec.ops.loss import PutLabel
 from gradspec.ops.lp_pool import AbsPower
 from gradspec.ops.minifloat import SmallFormat
 from gradspec.ops.pointwise import Approximation, Beta, ClampRange, Levels
 from gradspec.ops.quantize import Quantization
-from gradspec.ops.reduce import CumSum, Share
+from gradspec.ops.reduce import CumSum, MeanTranspose
 from gradspec.ops.topk import Top
 from gradspec.spec.gather import index_outside
 from gradspec.spec.loss import label_outside
@@ -162,7 +162,7 @@ def _dequantize(xp: Namespace, _: NoAttributes, q: Array, scale: Array, *zero: A
 # --- along axes, and products of matrices -----------------------------------------------------------------------------
 
 
-def _share(xp: Namespace, attrs: Share, x: Array) -> Array:
+def _mean_transpose(xp: Namespace, attrs: MeanTranspose, x: Array) -> Array:
     parts = x.reshape(reduced_sizes(attrs.shape, attrs.axes, keepdims=True)) / terms_of_mean(attrs.shape, attrs.axes)
     return xp.broadcast_to(parts, attrs.shape)
 
@@ -251,12 +251,12 @@ def _scatter_rows(xp: Namespace, attrs: AlongAxis, x: Array, indices: Array, row
     return xp.put_rows(before, places, rows.reshape(len(places), *before.shape[1:])).reshape(x.shape)
 
 
-def pick(xp: Namespace, attrs: AlongAxis | Place, x: Array, labels: Array) -> Array:
+def take_label(xp: Namespace, attrs: AlongAxis | PutLabel, x: Array, labels: Array) -> Array:
     places = _label_places(xp, labels, attrs.axis, x.shape[attrs.axis])
     return xp.take_along_axis(x, places, attrs.axis).squeeze(attrs.axis)
 
 
-def _place(xp: Namespace, attrs: Place, x: Array, labels: Array) -> Array:
+def _put_label(xp: Namespace, attrs: PutLabel, x: Array, labels: Array) -> Array:
     shape, at = (*x.shape[: attrs.axis], attrs.size, *x.shape[attrs.axis :]), (slice(None),) * attrs.axis
     result, places = xp.zeros(shape, x), _label_places(xp, labels, attrs.axis, attrs.size)
     xp.put_along_axis(result, places, x[*at, None], attrs.axis)
@@ -304,7 +304,7 @@ LOWERINGS: dict[str, Lowering] = {
     "sum": lambda xp, attrs, x: xp.sum(x, attrs.axes),
     "mean": lambda xp, attrs, x: xp.sum(x, attrs.axes) / terms_of_mean(x.shape, attrs.axes),
     "cumsum": _cumsum,
-    "share": _share,
+    "mean_transpose": _mean_transpose,
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "top_places": _top_places,
@@ -318,6 +318,6 @@ LOWERINGS: dict[str, Lowering] = {
     "gather_rows": _gather_rows,
     "scatter_add_rows": _scatter_add_rows,
     "scatter_rows": _scatter_rows,
-    "pick": pick,
-    "place": _place,
+    "take_label": take_label,
+    "put_label": _put_label,
 }

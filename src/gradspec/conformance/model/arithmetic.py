@@ -32,7 +32,7 @@ class Arithmetic:
     In graphs, where every variable has a format of its own:
 
     - ``accumulators``: pairs of names, a storage format and the format that its sums are accumulated in; for all sums
-      (``"f16"``), or for one kind (``"f16 conv"``: ``conv``, ``conv_transpose``, ``conv_compare``, ``matmul`` or
+      (``"f16"``), or for one kind (``"f16 conv"``: ``conv``, ``conv_transpose``, ``conv_weight_grad``, ``matmul`` or
       ``sum``).
     - ``parts``: names of sums whose parts are each stored and then added in the storage format.
     - ``function_error``: the relative error of elementary functions; 4u if it is not declared.

@@ -22,15 +22,15 @@ from gradspec.backends.numpy.windows import divisors, has_cells
 from gradspec.backends.tables import Ints, table
 from gradspec.backends.xp import lowerings
 from gradspec.backends.xp.namespace import Namespace
-from gradspec.backends.xp.rules import pick
+from gradspec.backends.xp.rules import take_label
 from gradspec.backends.xp.windows import POOLING, add_bias, as_samples, extents, gather_cells, unit_axis
 from gradspec.graph.types import DTYPES, DType, i8
 from gradspec.ops.conv import Convolution, StatedWindows
 from gradspec.ops.convert import Conversion
 from gradspec.ops.gather import RowPlaces
 from gradspec.ops.layout import AlongAxis, Padding
-from gradspec.ops.loss import Place
-from gradspec.ops.pool import AvgPool, AvgSpread, MaxPool
+from gradspec.ops.loss import PutLabel
+from gradspec.ops.pool import AvgPool, AvgTranspose, MaxPool
 from gradspec.ops.resize import Resize
 from gradspec.ops.unpool import Plane
 from gradspec.spec.resize import axis_taps
@@ -169,9 +169,9 @@ def _scatter_rows(attrs: AlongAxis, x: Array, indices: Array, rows: Array) -> Ar
     return result.reshape(x.shape)
 
 
-def _place(attrs: Place, x: Array, labels: Array) -> Array:
+def _put_label(attrs: PutLabel, x: Array, labels: Array) -> Array:
     shape = (*x.shape[: attrs.axis], attrs.size, *x.shape[attrs.axis :])
-    return _transpose(lambda cells: pick(JAX, attrs, cells, labels), shape, x)
+    return _transpose(lambda cells: take_label(JAX, attrs, cells, labels), shape, x)
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def _mean(attrs: AvgPool, window: Window, x: Array) -> Array:
     return total / divisors(attrs, window, x.dtype)
 
 
-def _avg_pool_spread(attrs: AvgSpread, g: Array) -> Array:
+def _avg_pool_transpose(attrs: AvgTranspose, g: Array) -> Array:
     shape = (*g.shape[: g.ndim - len(attrs.sizes)], *attrs.sizes)
     window = attrs.window(np.broadcast_to(np.float32(0), shape))
     return _transpose(lambda x: _mean(attrs, window, x), shape, g)
@@ -362,7 +362,7 @@ def _conv_transpose(attrs: Convolution, g: Array, w: Array, *bias: Array) -> Arr
     return add_bias(attrs, x, bias)
 
 
-def _conv_compare(attrs: Convolution, x: Array, g: Array) -> Array:
+def _conv_weight_grad(attrs: Convolution, x: Array, g: Array) -> Array:
     at = x.ndim - attrs.rank - 1
     shape = (g.shape[at], x.shape[at] // attrs.groups, *attrs.kernel)
     return _transpose(lambda w: _convolve(attrs, x, w), shape, g)
@@ -416,16 +416,16 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "gather_rows": lambda attrs, x, indices: _gather_rows(x, indices, attrs.axis),
     "scatter_add_rows": _scatter_add_rows,
     "scatter_rows": _scatter_rows,
-    "place": _place,
+    "put_label": _put_label,
     "max_pool": _max_pool,
-    "max_pool_push": lambda attrs, x, dx: _push(attrs, x)(dx),
-    "max_pool_pull": lambda attrs, x, g: _transpose(_push(attrs, x), x.shape, g),
+    "max_pool_gather": lambda attrs, x, dx: _push(attrs, x)(dx),
+    "max_pool_scatter": lambda attrs, x, g: _transpose(_push(attrs, x), x.shape, g),
     "avg_pool": lambda attrs, x: _mean(attrs, attrs.window(x), x),
-    "avg_pool_spread": _avg_pool_spread,
+    "avg_pool_transpose": _avg_pool_transpose,
     "max_unpool": _max_unpool,
     "conv": lambda attrs, x, w, *bias: add_bias(attrs, _convolve(attrs, x, w), bias),
     "conv_transpose": _conv_transpose,
-    "conv_compare": _conv_compare,
+    "conv_weight_grad": _conv_weight_grad,
     "unfold": _unfold,
     "fold": _fold,
     "resize": _resize,

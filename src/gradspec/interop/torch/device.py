@@ -27,13 +27,13 @@ DEVICES = {"cuda"}
 
 POOLING = frozenset(
     (
-        *("max_pool", "max_pool_push", "max_pool_pull", "avg_pool", "avg_pool_spread", "lp_pool"),
+        *("max_pool", "max_pool_gather", "max_pool_scatter", "avg_pool", "avg_pool_transpose", "lp_pool"),
         *("smooth_max_pool", "smooth_max_mean", "smooth_max_spread"),
     )
 )
-PAIRS = {"max_pool_push": "max_pool", "smooth_max_mean": "smooth_max_pool"}
+PAIRS = {"max_pool_gather": "max_pool", "smooth_max_mean": "smooth_max_pool"}
 """Tangents, and the values that are found with them at once."""
-PRODUCTS = frozenset(("conv", "conv_transpose", "conv_compare", "matmul"))
+PRODUCTS = frozenset(("conv", "conv_transpose", "conv_weight_grad", "matmul"))
 _SMALL = (torch.float16, torch.bfloat16)
 
 Function = Callable[..., Any]

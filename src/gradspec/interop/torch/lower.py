@@ -164,7 +164,7 @@ def _conv_transpose(attrs: Convolution, g: Tensor, w: Tensor, *bias: Tensor) -> 
     return add_bias(attrs, _pad_or_crop(cells, [(-lo, -hi) for lo, hi in ends]).reshape(shape), bias)
 
 
-def _conv_compare(attrs: Convolution, x: Tensor, g: Tensor) -> Tensor:
+def _conv_weight_grad(attrs: Convolution, x: Tensor, g: Tensor) -> Tensor:
     at = x.ndim - attrs.rank - 1
     shape = (g.shape[at], x.shape[at] // attrs.groups, *attrs.kernel)
     if not x.numel() or not g.numel():
@@ -208,7 +208,7 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "pad": _pad,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
-    "conv_compare": _conv_compare,
+    "conv_weight_grad": _conv_weight_grad,
     "unfold": _unfold,
     "fold": _fold,
 }
@@ -216,8 +216,18 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
 KEEPS_DTYPE = frozenset(
     (
         *("broadcast_to", "concat", "convert", "detach", "pad", "reshape", "slice", "transpose", "unfold"),
-        *("equal", "gather_rows", "greater", "max_gather", "pick", "place", "scatter_rows", "top_places", "where"),
-        *("conv", "conv_compare", "conv_transpose", "matmul"),
+        *(
+            "equal",
+            "gather_rows",
+            "greater",
+            "max_gather",
+            "take_label",
+            "put_label",
+            "scatter_rows",
+            "top_places",
+            "where",
+        ),
+        *("conv", "conv_weight_grad", "conv_transpose", "matmul"),
     )
 )
 """Operators that move numbers or compare them, and those of which torch's kernels add up small formats in float32."""

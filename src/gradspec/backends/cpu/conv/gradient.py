@@ -291,4 +291,4 @@ def _depthwise_task(node: Node) -> Task | None:
     return task_of(f"depthwise weight gradient {x.dtype}", function, (x, g), node.outputs, gradient, cost, 1000)
 
 
-LOWERINGS: dict[str, Lowering] = {"conv_compare": GradientLowering()}
+LOWERINGS: dict[str, Lowering] = {"conv_weight_grad": GradientLowering()}

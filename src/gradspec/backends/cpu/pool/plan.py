@@ -107,7 +107,7 @@ class _MaxRequest:
             names = ("value", "indices") if is_value else ("received",)
             mine: dict[str, Any] = {n: v for n, v in zip(names, node.outputs, strict=False) if v in work.outputs}
             if not is_value:
-                mine |= {"sent": node.inputs[1], "is_vjp": node.op.name == "max_pool_pull"}
+                mine |= {"sent": node.inputs[1], "is_vjp": node.op.name == "max_pool_scatter"}
             if found.keys() & mine.keys():
                 return None
             found |= mine
@@ -307,8 +307,8 @@ MAXIMUM = _MaxLowering()
 
 LOWERINGS: dict[str, Lowering] = {
     "max_pool": MAXIMUM,
-    "max_pool_push": MAXIMUM,
-    "max_pool_pull": MAXIMUM,
+    "max_pool_gather": MAXIMUM,
+    "max_pool_scatter": MAXIMUM,
     "avg_pool": _AverageLowering(is_transpose=False),
-    "avg_pool_spread": _AverageLowering(is_transpose=True),
+    "avg_pool_transpose": _AverageLowering(is_transpose=True),
 }

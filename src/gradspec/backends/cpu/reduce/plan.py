@@ -236,7 +236,9 @@ class _ShareLowering(LoweringBase):
     def task(self, work: Work) -> Task | None:
         ((node,), (x,), (y,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
         divisor = float(terms_of_mean(y.shape, node.attrs.axes))
-        return _task(f"share {x.dtype}", f"share:{x.dtype}", x, y, _Share(y.shape, node.attrs.axes, divisor))
+        return _task(
+            f"mean_transpose {x.dtype}", f"mean_transpose:{x.dtype}", x, y, _Share(y.shape, node.attrs.axes, divisor)
+        )
 
 
 # --- softmax ----------------------------------------------------------------------------------------------------------
@@ -377,9 +379,9 @@ class _ChoiceLowering(LoweringBase):
 LOWERINGS: dict[str, Lowering] = {
     "sum": _SumLowering(),
     "mean": _SumLowering(),
-    "share": _ShareLowering(),
+    "mean_transpose": _ShareLowering(),
     "softmax": _SoftmaxLowering(),
     "log_softmax": _SoftmaxLowering(),
-    "pick": _ChoiceLowering(places=False),
-    "place": _ChoiceLowering(places=True),
+    "take_label": _ChoiceLowering(places=False),
+    "put_label": _ChoiceLowering(places=True),
 }

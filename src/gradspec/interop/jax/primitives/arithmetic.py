@@ -31,7 +31,7 @@ from gradspec.ops.einsum import einsum
 from gradspec.ops.gather import gather
 from gradspec.ops.layout import TRANSPOSE, concat, getitem, transpose
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
-from gradspec.ops.pool import MAX_POOL, MAX_POOL_PULL, MAX_POOL_PUSH, MaxPool, avg_pool, max_pool, sliding_windows
+from gradspec.ops.pool import MAX_POOL, MAX_POOL_GATHER, MAX_POOL_SCATTER, MaxPool, avg_pool, max_pool, sliding_windows
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
 from gradspec.ops.rules import broadcast_shape
 from gradspec.ops.select import equal, greater, less, where
@@ -529,8 +529,8 @@ RULES: dict[str, Rule] = {
     "reduce_window_sum": _window_sum,
     "reduce_window_max": _window_max,
     "reduce_window_min": lambda x, **windows: compose.reversed_order(_window_max(compose.reversed_order(x), **windows)),
-    "select_and_gather_add": _of_winners(MAX_POOL_PUSH),
-    "select_and_scatter_add": _of_winners(MAX_POOL_PULL),
+    "select_and_gather_add": _of_winners(MAX_POOL_GATHER),
+    "select_and_scatter_add": _of_winners(MAX_POOL_SCATTER),
     "dot_general": _dot_general,
     "conv_general_dilated": _conv,
 }

@@ -104,8 +104,8 @@ def conv_transpose(e: Emitter, attrs: Convolution, g: OnnxValue, w: OnnxValue, *
 # --- the weight gradient ----------------------------------------------------------------------------------------------
 
 
-@emits("conv_compare")
-def conv_compare(e: Emitter, attrs: Convolution, x: OnnxValue, g: OnnxValue) -> OnnxValue | None:
+@emits("conv_weight_grad")
+def conv_weight_grad(e: Emitter, attrs: Convolution, x: OnnxValue, g: OnnxValue) -> OnnxValue | None:
     """``w[oc, ic, k] = Σ x̃[b, ic, o·s − lo + d·k] · g[b, oc, o]``: a convolution again, of stride d and dilation s.
 
     Batch and channels change places: the batch of every group is what is summed over, the channels of ``x`` are the

@@ -36,7 +36,7 @@ from gradspec.ops.einsum import einsum
 from gradspec.ops.gather import GATHER_ROWS, scatter_add
 from gradspec.ops.layout import AlongAxis, transpose, turned
 from gradspec.ops.linear import MATMUL, Product, batch_norm, linear, matmul
-from gradspec.ops.loss import PICK, mse_loss
+from gradspec.ops.loss import TAKE_LABEL, mse_loss
 from gradspec.ops.pointwise import neg
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
 from gradspec.ops.select import equal, where
@@ -738,7 +738,7 @@ def _cross_entropy(
 
 @reads("nll_loss", "nll_loss_nd", "nll_loss2d")
 def _nll_loss(x: Var, target: Var, weight: Maybe = None, reduction: int = 1, ignore_index: int = -100) -> Var:
-    losses = neg(_pick(_weigh(x, weight), target, ignore_index))
+    losses = neg(_take_label(_weigh(x, weight), target, ignore_index))
     return _reduce_counted(losses, target, weight, x, reduction, ignore_index)
 
 
@@ -754,14 +754,14 @@ def _reduce_counted(losses: Var, target: Var, weight: Maybe, x: Var, reduction: 
     if REDUCTIONS[reduction] != "mean":
         return _reduce_losses(counted, reduction)
     ones = broadcast_to(x.owner.const(number_as(1.0, x.dtype.numpy)), target.shape)
-    weights = ones if weight is None else _pick(broadcast_to(_spread(weight, x), x.shape), target, ignore_index)
+    weights = ones if weight is None else _take_label(broadcast_to(_spread(weight, x), x.shape), target, ignore_index)
     return sum(counted) / sum(where(ignored, 0.0, weights))
 
 
-def _pick(x: Var, target: Var, ignore_index: int) -> Var:
+def _take_label(x: Var, target: Var, ignore_index: int) -> Var:
     """The cell of every label, of class 0 where the label is to be ignored: it may be none of the classes."""
     labels = where(equal(target, ignore_index), 0, target)
-    return apply(PICK, AlongAxis(class_axis(x.shape)), x, labels)
+    return apply(TAKE_LABEL, AlongAxis(class_axis(x.shape)), x, labels)
 
 
 def _weigh(x: Var, weight: Maybe) -> Var:

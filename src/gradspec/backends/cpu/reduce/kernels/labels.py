@@ -14,8 +14,8 @@ longs_at, ints_at, shorts_at, bytes_at = map(pointer, (i64, i32, i8, u8))
 
 
 def build(name: str) -> str:
-    """The code of the kernel called ``"pick"`` or ``"place"``."""
-    return kernel_code(kernel, ChoiceArguments, {"pick": pick, "place": place}[name])
+    """The code of the kernel called ``"take_label"`` or ``"put_label"``."""
+    return kernel_code(kernel, ChoiceArguments, {"take_label": take_label, "put_label": put_label}[name])
 
 
 def kernel(move, args, lo, hi, workspace):
@@ -36,7 +36,7 @@ def kernel(move, args, lo, hi, workspace):
 
 
 @outlined
-def pick(cell, args, x_at, label_at, y_at, n):
+def take_label(cell, args, x_at, label_at, y_at, n):
     x, y, last = pointer(cell)(args.x), pointer(cell)(args.y), args.last
     for i in range(n):
         chosen = label(args, label_at + i * last.label_stride)
@@ -45,7 +45,7 @@ def pick(cell, args, x_at, label_at, y_at, n):
 
 
 @outlined
-def place(cell, args, x_at, label_at, y_at, n):
+def put_label(cell, args, x_at, label_at, y_at, n):
     x, y, last = pointer(cell)(args.x), pointer(cell)(args.y), args.last
     if last.y_stride == 1:
         for k in range(args.classes):

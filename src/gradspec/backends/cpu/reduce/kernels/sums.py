@@ -292,9 +292,12 @@ scratch_at = pointer(TermScratch)
 
 
 def build(name: str) -> str:
-    """The code of the kernel called ``"sum:f32"`` or ``"share:f32"``, and the same for other floats."""
+    """The code of the kernel called ``"sum:f32"`` or ``"mean_transpose:f32"``, and the same for other floats."""
     operation, form = name.split(":")
-    function, arguments = {"sum": (sum_kernel, SumArguments), "share": (share_kernel, ShareArguments)}[operation]
+    function, arguments = {
+        "sum": (sum_kernel, SumArguments),
+        "mean_transpose": (mean_transpose_kernel, ShareArguments),
+    }[operation]
     return kernel_code(function, arguments, FORMATS[form])
 
 
@@ -361,7 +364,7 @@ def side_by_side(terms, width, first, count, workspace):
     sums_of_pieces(form, pieces, count, width, target)
 
 
-def share_kernel(form, args, lo, hi, workspace):
+def mean_transpose_kernel(form, args, lo, hi, workspace):
     """One unit is a stretch of a row of the result, in the order in which it lies in memory."""
     x, y, divisor = form.stored_at(args.x), form.stored_at(args.y), form.computed(args.divisor)
     x_step, y_step, blocks = args.columns.x_stride, args.columns.y_stride, args.blocks
