@@ -49,3 +49,23 @@ def test_a_worker_that_is_killed_midway_changes_nothing(cluster):
     assert run.tally == undisturbed.tally
     assert [(f.rule, f.count) for f in run.findings] == [(f.rule, f.count) for f in undisturbed.findings]
     assert run.errors == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("default")  # of the cluster's own making
+def test_a_client_that_is_closed_midway_changes_nothing(cluster, capfd):
+    closed = []
+
+    def close_the_client(progress):
+        if progress.stage == "judging" and progress.run.cases >= 4 and not closed:
+            closed.append(client.close())
+
+    options = {"cases": 16, "seed": 4, **POOLS}
+    client = distributed.Client(cluster)
+    run = gs.conformance.check(
+        "conformance.kernel_doubles:Wrong", executor=client.get_executor(), progress=close_the_client, **options
+    )
+    assert closed
+    assert run.tally == gs.conformance.check(kernel_doubles.Wrong, **options).tally
+    assert run.errors == []
+    assert "Traceback" not in capfd.readouterr().err
