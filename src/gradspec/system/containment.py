@@ -35,7 +35,8 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
     import resource
 
     libc = ctypes.CDLL(None, use_errno=True)
-    if _unshare(libc, control, scratch):
+    has_namespaces = _unshare(libc, control, scratch)
+    if has_namespaces:
         yield "no network, its own processes, a scratch folder of its own"
     limits = {"CORE": 0, "FSIZE": 1 << 32, "NOFILE": 4096, "CPU": 4 * 3600, "DATA": memory, "NPROC": 4096}
     for name, most in limits.items():
@@ -49,25 +50,39 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
     yield f"limits ({', '.join(told)})"
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         yield "no new privileges"
-    if words := _landlock(libc, {scratch: _WRITES, "/dev/shm": _WRITES, "/dev": _WRITE_FILE}):
+    writable = {scratch: _WRITES, "/dev/shm": _WRITES, "/dev": _WRITE_FILE}
+    if os.path.exists("/dev/nvidiactl") and has_namespaces and _keep_settings(libc):
+        writable["/proc"] = _WRITE_FILE  # CUDA names its threads there, and does not start where it cannot
+    if words := _landlock(libc, writable):
         yield words
 
 
 def _unshare(libc: Any, control: int, scratch: str) -> bool:
     """Go on in new namespaces of users, processes, networks and mounts; False where that is not allowed."""
-    user, group = os.getuid(), os.getgid()
+    user, group, private, quiet = os.getuid(), os.getgid(), 0x4000 | 0x40000, 0x2 | 0x4
     if sys.platform != "linux" or libc.unshare(0x10000000 | 0x20000000 | 0x40000000 | 0x20000) != 0:
         return False
     try:
         for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{file}", "w") as written:
                 written.write(text)
-        private, quiet = 0x4000 | 0x40000, 0x2 | 0x4
         libc.mount(b"none", b"/", None, ctypes.c_ulong(private), None)
         libc.mount(b"tmpfs", scratch.encode(), b"tmpfs", ctypes.c_ulong(quiet), b"size=2g,mode=700")
     finally:
         _go_on_as_child(libc, control)
+    libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(quiet | 0x8), None)  # which knows the new processes alone
     return True
+
+
+def _keep_settings(libc: Any) -> bool:
+    """Let nobody here write what the whole system reads in ``/proc``; False where that is not allowed."""
+    bind, unchanged = 0x1000, 0x1 | 0x2 | 0x4 | 0x8 | 0x20 | 0x1000
+    places = [name for name in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus") if os.path.exists(name)]
+    return not any(
+        libc.mount(place.encode(), place.encode(), None, ctypes.c_ulong(flags), None)
+        for place in places
+        for flags in (bind, unchanged)
+    )
 
 
 def _go_on_as_child(libc: Any, control: int) -> None:
