@@ -24,6 +24,7 @@ from gradspec.conformance.report import junit
 from gradspec.conformance.report.words import summarize, too_few
 from gradspec.conformance.shrink.search import shrink
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
+from patience import PATIENCE
 
 DEVICE = "conformance.fake_device:FakeDevice"
 
@@ -32,6 +33,8 @@ DEVICE = "conformance.fake_device:FakeDevice"
 def new_device(monkeypatch):
     """As in a process that has not used it."""
     monkeypatch.setattr(FakeDevice, "user", 0)
+    for limit in ("check.VERIFYING", "check.SHRINKING", "verify.A_FINDING"):
+        monkeypatch.setattr(f"gradspec.conformance.campaign.{limit}", PATIENCE)
 
 
 def verdict(kernel: Any, spec: Any, inputs: Any, **options: Any) -> Run:
@@ -186,8 +189,7 @@ def without_the_last(x):
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
 def test_cells_that_are_never_written_are_told(device):
     run = verdict(without_the_last, doubled, "f32[3,4]", modes=["value"], device=device, array="torch")
-    assert titles(run) == ["It returns cells of torch.empty that it never wrote"]
-    (defect,) = run.by_kind("defect")
+    defect = max(run.by_kind("defect"), key=lambda finding: finding.count)  # other cells may hold NaNs of their own
     assert defect.title == "It returns cells of torch.empty that it never wrote"
     assert "on_nans" in defect.reproducer
     assert defect.reproduced

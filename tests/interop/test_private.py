@@ -188,9 +188,10 @@ ELSEWHERE = {
     "backends/triton/plans.py": "torch._C._dynamo.guards, where it has a faster way to allocate",
     "graph/tree.py": "torch.utils._pytree, if it is loaded",
     "interop/jax/reader.py": "jax.extend: how programs are written down",
+    "referee/recording.py": "torch.utils._python_dispatch: its text runs where nothing of gradspec is",
     "system/host.py": "jax._src.xla_bridge, if it is loaded",
 }
-"""What cannot stand in ``interop/torch/private.py``: packages before ``interop``, and JAX's one module."""
+"""What cannot stand in ``interop/torch/private.py``: packages before ``interop``, hosts, and JAX's one module."""
 
 
 def test_private_names_are_in_one_module():

@@ -26,7 +26,20 @@ def named(role):
 
 
 def test_every_operator_declares_its_operands():
-    operands = {"a", "b", "bias", "condition", "grid", "indices", "input", "labels", "logits", "q", "running_mean"}
+    operands = {
+        "a",
+        "b",
+        "bias",
+        "condition",
+        "count",
+        "grid",
+        "indices",
+        "input",
+        "labels",
+        "logits",
+        "q",
+        "running_mean",
+    }
     operands |= {"running_var", "scale", "source", "target", "tensors", "weight", "x"}
     assert named(ParameterRole.OPERAND) == operands
     assert named(ParameterRole.ARRAYS) == {"xs", "scale", "zero_point"}
