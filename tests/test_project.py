@@ -157,3 +157,36 @@ def test_a_release_is_built_as_ci_tries_it():
     workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
     assert "run: .ci/wheel\n" in workflow
     assert "\n.ci/wheel\n" in (ROOT / ".ci" / "run").read_text()
+
+
+# --- the paper --------------------------------------------------------------------------------------------------------
+
+PAPER, BIBLIOGRAPHY = ((ROOT / "paper" / name).read_text("utf-8") for name in ("paper.md", "paper.bib"))
+
+
+def test_citations_of_the_paper_are_in_its_bibliography():
+    entries = re.findall(r"^@\w+\{(\w+),$", BIBLIOGRAPHY, re.MULTILINE)
+    assert len(entries) == len({*entries})
+    assert {*re.findall(r"\[@(\w+)\]", PAPER)} == {*entries}
+
+
+def test_the_paper_has_a_thousand_words():
+    _, front, text = PAPER.split("---\n", 2)
+    assert "\nbibliography: paper.bib\n" in front
+    assert 750 <= len(text.split()) <= 1100
+
+
+def test_counts_in_the_paper_are_those_of_the_pages():
+    peers = (ROOT / "docs" / "peers.md").read_text("utf-8")
+    table = re.findall(r"^\| \[([\w.]+)\]\(#\w+\) \| .*? \| ([\d,]+) \| (\d+) \|", peers, re.MULTILINE)
+    defects = {target: number for target, _, number in table}
+    for target, said in {
+        "torch": "58 defects",
+        "onnxruntime": "26 in",
+        "onnx.reference": "20 in",
+        "jax": "5 in",
+    }.items():
+        assert said.split()[0] == defects[target]
+        assert said in PAPER
+    benchmarks = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert all("104 of 106 problems" in page for page in (PAPER, benchmarks))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -9,6 +10,7 @@ import figures
 import gradspec as gs
 import gradspec.testing
 import notebooks
+import recording
 import reference_pages
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -39,6 +41,32 @@ def test_of_two_pictures_the_page_shows_the_one_for_its_mode():
         '<picture>\n<source media="(prefers-color-scheme: dark)" srcset="d.svg">\n<img src="l.svg" alt="a">\n</picture>'
     )
     assert re.findall('src="(.*?)"', figures.on_page_content(both)) == ["l.svg#only-light", "d.svg#only-dark"]
+
+
+# --- the recording ----------------------------------------------------------------------------------------------------
+
+RECORDED = recording.RECORDING.read_text("utf-8")
+
+
+def test_the_recording_is_small_loads_nothing_and_need_not_move():
+    ElementTree.fromstring(RECORDED)
+    assert len(RECORDED) < 60_000
+    assert re.findall('https?://[^"]*|href|<image|<script|@import|url\\(', RECORDED) == ["http://www.w3.org/2000/svg"]
+    assert "@media(prefers-reduced-motion:reduce)" in RECORDED
+
+
+def test_what_is_recorded_is_what_the_judge_says(tmp_path):
+    names = {}
+    exec(recording.KERNEL, names)
+    run = gs.conformance.check(names["max_pool2d"], cases=12, seed=3, dtypes=["f32"])
+    finding = run.by_kind("defect")[0]
+    shown = [
+        " ".join(text.itertext()) for text in ElementTree.fromstring(RECORDED).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert f"$  {recording.CHECK}" in shown
+    assert any(finding.title in line for line in shown)
+    assert any(line.split() == ["got", finding.got] for line in shown)
+    assert any(line.split() == ["expected", finding.expected] for line in shown)
 
 
 # --- notebooks --------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def _within_page(svg: str) -> str:
 
 def figures() -> dict[Path, str]:
     """The text of every figure, by its file."""
-    drawn: Sequence[Callable[[], Figure]] = (windows, winners, plan, tolerance)
+    drawn: Sequence[Callable[[], Figure]] = (windows, winners, plan, tolerance, bounds)
     return {FIGURES / f"{figure.__name__}.svg": _svg(*figure()) for figure in drawn}
 
 
@@ -234,6 +234,39 @@ def _errors(terms: np.ndarray) -> tuple[float, ...]:
     computed = list(accumulate(terms))[-1], terms.sum(), math.fsum(terms[:-1])
     width = float(permitted.high - permitted.low) / 2
     return width / exact, *(abs(float(result) - exact) / exact for result in computed)
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def bounds() -> Figure:
+    """A network of one input, and what is proved of it: the bounds of each of twelve pieces by boxes and by lines."""
+    net = gs.trace(lambda x: 2 * gs.tanh(x) - gs.relu(3 * x - 2) + gs.relu(4 * x - 5) / 2, gs.f32[1])
+    ends = np.linspace(-1, 2, 13, dtype=np.float32)
+    pieces = [
+        [gs.bounds(net, ends[i : i + 1], ends[i + 1 : i + 2], method=method) for i in range(12)]
+        for method in ("boxes", "crown")
+    ]
+
+    def place(x: float, y: float) -> Point:
+        return 40 + 140 * (x + 1), 92 - 40 * y
+
+    parts = []
+    for y in (-2, 0, 2):
+        parts += [_line([place(-1, y), place(2, y)], "line"), _text(30, place(0, y)[1], y, "soft", "end", 12)]
+    for found, paint in zip(pieces, ("two", "one"), strict=True):
+        for i, bound in enumerate(found):
+            (left, top), (right, bottom) = place(ends[i], bound.upper[0]), place(ends[i + 1], bound.lower[0])
+            parts.append(_box(left, top, right - left, bottom - top, "none", paint, 'stroke-width="1.5"'))
+    inputs = np.linspace(-1, 2, 121, dtype=np.float32)
+    parts.append(
+        _line([place(x, net(inputs[i : i + 1])[0]) for i, x in enumerate(inputs)], "three", 'stroke-width="2.5"')
+    )
+    for y, (title, paint) in enumerate(
+        (("the network", "three"), ("bounds by lines", "one"), ("bounds by boxes", "two"))
+    ):
+        parts.append(_text(468, 24 + 22 * y, title, paint, "start", 13))
+    return "A network's output over twelve pieces of its input, and its proved bounds", 580, 184, parts
 
 
 if __name__ == "__main__":
