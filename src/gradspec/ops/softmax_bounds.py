@@ -98,7 +98,21 @@ class _Exponentials:
 
 
 def softmax_box(node: BoundedNode, box: Box) -> Box:
-    """A kernel rounds the exponent of each weight, and in the sum those of others: at most ``log n`` in their mean.
+    return _widened(node, *_softmax_ends(node, box))
+
+
+def log_softmax_box(node: BoundedNode, box: Box) -> Box:
+    return _widened(node, *_log_softmax_ends(node, box))
+
+
+def _widened(node: BoundedNode, ends: Sequence[Var], margins: Sequence[Var]) -> Box:
+    return node.between(ends[0] - margins[0], ends[1] + margins[1])
+
+
+def _softmax_ends(node: BoundedNode, box: Box) -> tuple[Sequence[Var], Sequence[Var]]:
+    """Real bounds, and how far results near each may be off.
+
+    A kernel rounds the exponent of each weight, and in the sum those of others: at most ``log n`` in their mean.
 
     It may store the exponentials before they are added up, and their sum before it divides.
     """
@@ -112,11 +126,10 @@ def softmax_box(node: BoundedNode, box: Box) -> Box:
     )
     kept = 3 + row.count * 2.0**-14  # below 2⁻¹⁴, float16 stores exponentials to 2⁻²⁵, and not to 2⁻¹¹ of themselves
     blurs = [node.blur(end * (exponent * (row.exponent / others) + 1.0), others) for end in ends]
-    margins = [blur + node.storage_error(end, kept) for blur, end in zip(blurs, ends, strict=True)]
-    return node.between(ends[0] - margins[0], ends[1] + margins[1])
+    return ends, [blur + node.storage_error(end, kept) for blur, end in zip(blurs, ends, strict=True)]
 
 
-def log_softmax_box(node: BoundedNode, box: Box) -> Box:
+def _log_softmax_ends(node: BoundedNode, box: Box) -> tuple[Sequence[Var], Sequence[Var]]:
     """In ``x − c − log Σ`` the sum's relative error is an absolute one; all else is relative to ``|t| + log n``.
 
     Both ``x − c`` and ``log Σ`` may be stored before their difference is, than which neither is larger. A kernel that
@@ -130,7 +143,7 @@ def log_softmax_box(node: BoundedNode, box: Box) -> Box:
     if a.regroups:
         size = abs(top) + maximum(abs(box.lower), abs(box.upper))
         margins = [margin + size * node.above(a.kernel(4, stored) + a.storage(stored)) for margin in margins]
-    return node.between(low - margins[0], high + margins[1])
+    return (low, high), margins
 
 
 def _kernel(node: BoundedNode, box: Box) -> float:
@@ -185,8 +198,8 @@ class _Centred:
 def log_softmax_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     row = _Exponentials(node, boxes[0])
     (weights, low), (others, high) = _below(row), _above(row)
-    ends = log_softmax_box(node, boxes[0]).ends
-    room = node.blur(maximum(*map(abs, ends)) + 1.0, _kernel(node, boxes[0]))
+    found = _log_softmax_ends(node, boxes[0])
+    ends, room = _widened(node, *found).ends, maximum(*found[1])
     one = node.number(1.0, low)
     return (
         _line(row, one, weights, low - room, ends[0], 1.0),
@@ -207,8 +220,8 @@ def softmax_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) ->
     values = [(row.up(exp(end)), slope * end) for end in (least, most)]
     room = (abs(values[0][1]) + abs(values[1][1]) + 1.0) * node.rounding(32)
     high = slope * high + maximum(*(a - b for a, b in values)) + room + abs(slope * high) * node.rounding(32)
-    ends = softmax_box(node, boxes[0]).ends
-    margin = node.blur(ends[1], row.roundings)
+    found = _softmax_ends(node, boxes[0])
+    ends, margin = _widened(node, *found).ends, maximum(*found[1])
     return (
         _line(row, k, weights, low - margin, ends[0], 1.0),
         _line(row, slope, others, high + margin, ends[1], -1.0),
