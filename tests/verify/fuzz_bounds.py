@@ -308,6 +308,10 @@ def by_numpy(net: Network) -> Runner:
     return gs.compile(net.graph, backend="numpy")
 
 
+STORED_IN_PARTS = ("conv_transpose", "fold")
+"""Sums that PyTorch adds up in 16 bits on CPUs, which a kernel has to declare (``parts``)."""
+
+
 def by_torch(net: Network) -> Runner | None:
     """PyTorch's own operators, as on a GPU; poolings there are kernels in Triton, which are left out."""
     import torch
@@ -316,7 +320,8 @@ def by_torch(net: Network) -> Runner | None:
     from gradspec.interop.torch.lower import LOWERINGS
     from gradspec.interop.torch.types import array_of, tensor_of
 
-    if any(node.op.name in device.POOLING or node.op.name not in LOWERINGS for node in net.graph.nodes):
+    left_out = {*device.POOLING, *(STORED_IN_PARTS if net.format in ("f16", "bf16") else ())}
+    if any(node.op.name in left_out or node.op.name not in LOWERINGS for node in net.graph.nodes):
         return None
     module = gs.to_torch(net.graph)
 

@@ -105,7 +105,7 @@ class BoundArithmetic:
 
     def overflow(self, format: DType) -> float:
         """From where on a kernel's result in a format may be infinite; infinity if these bounds overflow with it."""
-        return OVERFLOW[format] if self.any and DIGITS[format] < DIGITS[self.dtype] else inf
+        return OVERFLOW.get(format, inf) if self.any and DIGITS.get(format, 53) < DIGITS[self.dtype] else inf
 
     def largest(self, stored: DType) -> float:
         """The largest number of what a kernel computes a result in."""
@@ -462,9 +462,20 @@ class BoundedNode:
         return make.where(make.equal(low, low), low, -inf), make.where(make.equal(high, high), high, inf)
 
     def known_where(self, condition: Var, box: Box) -> Box:
-        """The box, or nothing known where the condition does not hold."""
-        lower, upper = (OPERATORS().where(condition, end, nan) for end in box.ends)
-        return self.between(lower, upper)
+        """The box, or nothing known where the condition does not hold: its parts are NaN there."""
+
+        def part(value: Var) -> Var:
+            return OPERATORS().where(condition, value, nan)
+
+        error = box.sum_error
+        return Box(
+            self.arithmetic,
+            ends=None if box.is_ball else lambda: (part(box.lower), part(box.upper)),
+            ball=lambda: (part(box.centre), part(box.radius)),
+            term_count=box.term_count,
+            abs_sum=lambda: box.abs_sum,
+            sum_error=error and SumError(lambda: part(error.error), lambda: part(error.reach)),
+        )
 
     def among(self, *cases: tuple[Var, float]) -> Box:
         """The values of a function with few values: of each where it cannot be taken, and the value."""

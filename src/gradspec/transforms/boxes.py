@@ -109,24 +109,13 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
 
 
 def mark_overflow(box: Box, node: Node, var: Var, arithmetic: BoundArithmetic) -> Box:
-    """The box of a stored result. Where it may overflow its format to infinity, nothing is known: its ends are NaN."""
+    """The box of a stored result; where it may overflow a format that these bounds do not, nothing is known."""
     is_moved = node.op.sums is not None and not node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
-    if is_moved or not box.varies or not var.type.is_float or arithmetic.overflow(var.dtype) == inf:
+    most = arithmetic.overflow(var.dtype)
+    if is_moved or not box.varies or most == inf:
         return box
-    fits = BoundedNode(node, arithmetic).within(box, arithmetic.overflow(var.dtype))
-
-    def where_it_fits(part: Var) -> Var:
-        return where(fits, part, nan)
-
-    error = box.sum_error
-    return Box(
-        arithmetic,
-        ends=None if box.is_ball else lambda: (where_it_fits(box.lower), where_it_fits(box.upper)),
-        ball=lambda: (where_it_fits(box.centre), where_it_fits(box.radius)),
-        term_count=box.term_count,
-        abs_sum=lambda: box.abs_sum,
-        sum_error=error and SumError(lambda: where_it_fits(error.error), lambda: where_it_fits(error.reach)),
-    )
+    bounded = BoundedNode(node, arithmetic)
+    return bounded.known_where(bounded.within(box, most), box)
 
 
 def is_affine(node: Node, varying: Iterable[int]) -> bool:
