@@ -29,8 +29,13 @@ DIGITS = {f8_e4m3: 4, f8_e5m2: 3, f16: 11, bf16: 8, f32: 24, f64: 53}
 LEAST = {f8_e4m3: 2.0**-9, f8_e5m2: 2.0**-16, f16: 2.0**-24, bf16: 2.0**-133, f32: 2.0**-149, f64: 5e-324}
 """The smallest positive number."""
 
-OVERFLOW = {f8_e4m3: 464.0, f8_e5m2: 61440.0, f16: 65520.0, bf16: (2 - 2.0**-8) * 2.0**127}
-"""From where on a number may be stored as infinity or NaN, in the formats narrower than what kernels compute in."""
+OVERFLOW = {
+    f8_e4m3: 464.0,
+    f8_e5m2: 61440.0,
+    f16: 65520.0,
+    **{t: (2 - 2.0 ** -DIGITS[t]) * 2.0**127 for t in (bf16, f32)},
+}
+"""From where on a number may be rounded to infinity or NaN, in the formats narrower than float64."""
 
 FUNCTION = 4.0
 """The error of a kernel's elementary functions, in units, if none is declared; rules assume it."""
@@ -96,7 +101,15 @@ class BoundArithmetic:
 
     def storage(self, stored: DType) -> float:
         """The relative error of storing a result in a format with fewer digits than it was computed with."""
-        return 2.0 ** -DIGITS[stored] if self.any and stored in OVERFLOW else 0.0
+        return 2.0 ** -DIGITS[stored] if self.any and DIGITS.get(stored, 24) < 24 else 0.0
+
+    def overflow(self, format: DType) -> float:
+        """From where on a kernel's result in a format may be infinite; infinity if these bounds overflow with it."""
+        return OVERFLOW.get(format, inf) if self.any and DIGITS.get(format, 53) < DIGITS[self.dtype] else inf
+
+    def largest(self, stored: DType) -> float:
+        """The largest number of what a kernel computes a result in."""
+        return float(np.finfo(np.float64 if stored is f64 else np.float32).max)
 
     def underflow(self, n: float, stored: DType) -> float:
         """What ``n`` products and the storage may lose to underflow, in these bounds and in the kernel."""
@@ -369,9 +382,17 @@ class BoundedNode:
         return self.between(low, high)
 
     def around(self, values: Sequence[Var], roundings: float) -> Box:
-        """The hull of computed values, of which each met some roundings here and as many in a kernel."""
+        """The hull of computed values, of which each met some roundings here and as many in a kernel.
+
+        Where they may be infinite nothing is known: for any kernel, ``∞·0`` lies between ``−∞`` and ``∞`` too.
+        """
         low, high = self.hull(values).ends
-        return self.between(low - self.blur(low, roundings), high + self.blur(high, roundings))
+        box = self.between(low - self.blur(low, roundings), high + self.blur(high, roundings))
+        return self.known_where(self.within(box, inf), box) if self.arithmetic.any else box
+
+    def within(self, box: Box, most: float) -> Var:
+        """Whether all numbers of a box lie between ``−most`` and ``most``."""
+        return self.both(self.greater(most, box.upper), self.greater(box.lower, -most))
 
     def blur(self, value: Var, roundings: float) -> Var:
         """The error of a computed value, with a margin for adding it to the value."""
@@ -441,9 +462,20 @@ class BoundedNode:
         return make.where(make.equal(low, low), low, -inf), make.where(make.equal(high, high), high, inf)
 
     def known_where(self, condition: Var, box: Box) -> Box:
-        """The box, or nothing known where the condition does not hold."""
-        lower, upper = (OPERATORS().where(condition, end, nan) for end in box.ends)
-        return self.between(lower, upper)
+        """The box, or nothing known where the condition does not hold: its parts are NaN there."""
+
+        def part(value: Var) -> Var:
+            return OPERATORS().where(condition, value, nan)
+
+        error = box.sum_error
+        return Box(
+            self.arithmetic,
+            ends=None if box.is_ball else lambda: (part(box.lower), part(box.upper)),
+            ball=lambda: (part(box.centre), part(box.radius)),
+            term_count=box.term_count,
+            abs_sum=lambda: box.abs_sum,
+            sum_error=error and SumError(lambda: part(error.error), lambda: part(error.reach)),
+        )
 
     def among(self, *cases: tuple[Var, float]) -> Box:
         """The values of a function with few values: of each where it cannot be taken, and the value."""

@@ -131,7 +131,8 @@ def _box(node: BoundedNode, box: Box) -> Box:
     """The norm increases with every ``|xᵢ|``.
 
     A sum of powers that is normal is off by their errors and its own, of which the root leaves a p-th; one that is not
-    has a root that is not above that of the smallest normal numbers.
+    has a root that is not above that of the smallest normal numbers, and one that overflows none below that of the
+    largest.
     """
     p, cells = node.attrs.p, most_cells(node.attrs.window(box.lower))
     values = [node.apply(size) for size in _sizes(box)]
@@ -139,7 +140,9 @@ def _box(node: BoundedNode, box: Box) -> Box:
         return node.between(*values)
     around = node.around(values, 16 + ceil((2 * cells + 16) / p))
     lost = node.above((8 * (cells + 1) * node.tiny) ** (1 / p))
-    return node.between(around.lower - lost, around.upper + lost)
+    found = node.between(around.lower - lost, around.upper + lost)
+    most = node.arithmetic.largest(node.stored.dtype) ** min(1.0, 1 / p)
+    return node.known_where(node.within(found, most), found) if node.arithmetic.any else found
 
 
 def _decompose(attrs: LpPool, x: Var) -> tuple[Var]:

@@ -8,9 +8,10 @@ from math import inf
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Op, Operand, Var
 from gradspec.graph.types import TensorType
-from gradspec.ops.box import OPERATORS
+from gradspec.ops.box import OPERATORS, BoundedNode, Box
 from gradspec.ops.pointwise import abs, detach, exact_number, round
 from gradspec.ops.rules import increasing, same_types
+from gradspec.ops.select import equal
 from gradspec.ops.shape import leading_batch
 from gradspec.spec.minifloat import format_of
 from gradspec.spec.minifloat import round_to as round_to_spec
@@ -41,13 +42,20 @@ def _decompose(attrs: SmallFormat, x: Var) -> tuple[Var]:
     return (y + where(OPERATORS().equal(size, inf), 0.0, x - detach(x)),)
 
 
+def _rounded(node: BoundedNode, x: Box) -> Box:
+    """Increasing, but that large numbers may become NaN, about whose neighbours nothing is certain then either."""
+    (box,) = increasing(node, x)
+    are_numbers = node.both(*(equal(end, end) for end in box.ends))
+    return node.known_where(are_numbers, box) if box.varies else box
+
+
 ROUND_TO: Op = Op(
     "round_to",
     SmallFormat,
     types=_types,
     spec=lambda attrs, x: (round_to_spec(x, attrs.format, attrs.saturate),),
     batch=leading_batch,
-    enclosure=increasing,
+    enclosure=_rounded,
     jvp=lambda attrs, primals, tangents: ([apply(ROUND_TO, attrs, *primals)], tangents),
     decompose=_decompose,
 )

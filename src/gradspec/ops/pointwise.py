@@ -618,7 +618,7 @@ CLAMP = _unary(
         kinks=lambda attrs: tuple(bound for bound in (attrs.min, attrs.max) if bound is not None),
         bent=lambda attrs: (attrs.max is None) - (attrs.min is None),
         roundings=lambda attrs, dtype: 0,
-        off=lambda node: builtins.max(b - a for a, b in node.rounded_bounds() if a > -inf and b < inf),
+        off=lambda node: builtins.max([b - a for a, b in node.rounded_bounds() if a > -inf and b < inf], default=0.0),
     ).rules(),
 )
 

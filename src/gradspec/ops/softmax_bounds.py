@@ -54,11 +54,11 @@ class _Exponentials:
 
     @property
     def kernel(self) -> float:
-        """The roundings of a kernel's weight besides those of exponents. One that goes through the row in blocks may
+        """The roundings of a kernel's weight, and of exponents in the mean. One that goes through the row in blocks may
         multiply what it has by ``exp(c − c′)`` behind each; the exponents of all these add up to ``x − c``."""
         a = self.node.arithmetic
         scaled = -(-self.count // a.online) if a.online else 0
-        return float(self.count + 24 + scaled * (a.function + 2))
+        return float(self.count + 24 + scaled * (a.function + 2)) + self.exponent * log_of(self.count or 1)
 
     @property
     def exponent(self) -> float:
@@ -98,25 +98,29 @@ class _Exponentials:
 
 
 def softmax_box(node: BoundedNode, box: Box) -> Box:
-    """A kernel rounds the exponent of each weight, and in the sum those of others: at most ``log n`` in their mean.
+    return _softmax(node, box)[0]
 
-    It may store the exponentials before they are added up, and their sum before it divides.
-    """
+
+def log_softmax_box(node: BoundedNode, box: Box) -> Box:
+    return _log_softmax(node, box)[0]
+
+
+def _softmax(node: BoundedNode, box: Box) -> tuple[Box, Var]:
+    """The box, and how far a result may be off. A kernel rounds the exponent of each weight, and in the sum those of
+    others: at most ``log n`` in their mean. It may store the exponentials before they are added up, and their sum
+    before it divides."""
     row = _Exponentials(node, box)
     top, (low, high) = row.exponentials()
     least, most = row.down(low), row.up(high)
     ends = [least / (least + row.others(high)[1]), most / (most + row.others(low)[0])]
-    exponent, others = (
-        minimum(top - box.lower, float(VANISHED[f64])),
-        row.kernel + row.exponent * log_of(row.count or 1),
-    )
+    exponent, others = minimum(top - box.lower, float(VANISHED[f64])), row.kernel
     kept = 3 + row.count * 2.0**-14  # below 2⁻¹⁴, float16 stores exponentials to 2⁻²⁵, and not to 2⁻¹¹ of themselves
     blurs = [node.blur(end * (exponent * (row.exponent / others) + 1.0), others) for end in ends]
     margins = [blur + node.storage_error(end, kept) for blur, end in zip(blurs, ends, strict=True)]
-    return node.between(ends[0] - margins[0], ends[1] + margins[1])
+    return node.between(ends[0] - margins[0], ends[1] + margins[1]), margins[1]
 
 
-def log_softmax_box(node: BoundedNode, box: Box) -> Box:
+def _log_softmax(node: BoundedNode, box: Box) -> tuple[Box, Var]:
     """In ``x − c − log Σ`` the sum's relative error is an absolute one; all else is relative to ``|t| + log n``.
 
     Both ``x − c`` and ``log Σ`` may be stored before their difference is, than which neither is larger. A kernel that
@@ -124,19 +128,13 @@ def log_softmax_box(node: BoundedNode, box: Box) -> Box:
     """
     row = _Exponentials(node, box)
     low, high, top = _logarithms(row)
-    a, stored, total = node.arithmetic, node.stored.dtype, _kernel(node, box) + 8 * log_of(row.count or 1)
+    a, stored, total = node.arithmetic, node.stored.dtype, row.kernel + 8 * log_of(row.count or 1)
     error = node.above(a.own(total + 4) + a.kernel(total, stored))
     margins = [node.blur(end, 24) + node.storage_error(end, 1) + error for end in (low, high)]
     if a.regroups:
         size = abs(top) + maximum(abs(box.lower), abs(box.upper))
         margins = [margin + size * node.above(a.kernel(4, stored) + a.storage(stored)) for margin in margins]
-    return node.between(low - margins[0], high + margins[1])
-
-
-def _kernel(node: BoundedNode, box: Box) -> float:
-    """The roundings of ``x − c − log Σ exp(xⱼ − c)``, relative to ``|t| + 1``, which is no less than ``|x − c|``."""
-    row = _Exponentials(node, box)
-    return row.kernel + row.exponent * log_of(row.count or 1)
+    return node.between(low - margins[0], high + margins[1]), maximum(*margins)
 
 
 def _logarithms(row: _Exponentials) -> tuple[Var, Var, Var]:
@@ -185,12 +183,10 @@ class _Centred:
 def log_softmax_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     row = _Exponentials(node, boxes[0])
     (weights, low), (others, high) = _below(row), _above(row)
-    ends = log_softmax_box(node, boxes[0]).ends
-    room = node.blur(maximum(*map(abs, ends)) + 1.0, _kernel(node, boxes[0]))
-    one = node.number(1.0, low)
+    (found, room), one = _log_softmax(node, boxes[0]), node.number(1.0, low)
     return (
-        _line(row, one, weights, low - room, ends[0], 1.0),
-        _line(row, one, others, high + room, ends[1], -1.0),
+        _line(row, one, weights, low - room, found.lower, 1.0),
+        _line(row, one, others, high + room, found.upper, -1.0),
     )
 
 
@@ -207,11 +203,10 @@ def softmax_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) ->
     values = [(row.up(exp(end)), slope * end) for end in (least, most)]
     room = (abs(values[0][1]) + abs(values[1][1]) + 1.0) * node.rounding(32)
     high = slope * high + maximum(*(a - b for a, b in values)) + room + abs(slope * high) * node.rounding(32)
-    ends = softmax_box(node, boxes[0]).ends
-    margin = node.blur(ends[1], row.roundings)
+    found, margin = _softmax(node, boxes[0])
     return (
-        _line(row, k, weights, low - margin, ends[0], 1.0),
-        _line(row, slope, others, high + margin, ends[1], -1.0),
+        _line(row, k, weights, low - margin, found.lower, 1.0),
+        _line(row, slope, others, high + margin, found.upper, -1.0),
     )
 
 

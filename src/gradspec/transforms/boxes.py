@@ -7,14 +7,13 @@ magnitudes through the operator with absolute coefficients; what is no sum has a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import nan
+from math import inf, nan
 
 from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Attributes, Node, Sums, Var
-from gradspec.graph.types import DType, TensorType, f32, f64
-from gradspec.ops.box import OVERFLOW, BoundArithmetic, BoundedNode, Box, SumError, absolute
-from gradspec.ops.pointwise import minimum
+from gradspec.graph.types import DType, TensorType, f16, f32, f64
+from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumError, absolute
 from gradspec.ops.rules import increasing
 from gradspec.ops.select import greater, less, where
 from gradspec.transforms.vjp import dependents
@@ -110,25 +109,13 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
 
 
 def mark_overflow(box: Box, node: Node, var: Var, arithmetic: BoundArithmetic) -> Box:
-    """The box of a stored result. Where it may overflow its format to infinity, nothing is known: its ends are NaN."""
+    """The box of a stored result; where it may overflow a format that these bounds do not, nothing is known."""
     is_moved = node.op.sums is not None and not node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
-    if is_moved or not box.varies or not arithmetic.storage(var.dtype):
+    most = arithmetic.overflow(var.dtype)
+    if is_moved or not box.varies or most == inf:
         return box
-    most = OVERFLOW[var.dtype]
-    fits = minimum(less(box.upper, most), greater(box.lower, -most))
-
-    def where_it_fits(part: Var) -> Var:
-        return where(fits, part, nan)
-
-    error = box.sum_error
-    return Box(
-        arithmetic,
-        ends=None if box.is_ball else lambda: (where_it_fits(box.lower), where_it_fits(box.upper)),
-        ball=lambda: (where_it_fits(box.centre), where_it_fits(box.radius)),
-        term_count=box.term_count,
-        abs_sum=lambda: box.abs_sum,
-        sum_error=error and SumError(lambda: where_it_fits(error.error), lambda: where_it_fits(error.reach)),
-    )
+    bounded = BoundedNode(node, arithmetic)
+    return bounded.known_where(bounded.within(box, most), box)
 
 
 def is_affine(node: Node, varying: Iterable[int]) -> bool:
@@ -150,14 +137,39 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
     term_count = _term_count(roundings, operands) if joined else roundings
     abs_sum = _absolute(node, rule, abs_sums, node.attrs)
     centre = node.apply(*(box.centre for box in operands))
-    relative = a.own(roundings) + a.kernel(term_count, stored) + a.storage(stored)
+    is_biased = rule.bias is not None and len(operands) > rule.bias  # perhaps behind the storage
+    relative = a.own(roundings) + a.kernel(term_count, stored) + a.storage(stored) * (1 + is_biased)
     margin = a.own(term_count + 8)  # the abs_sum, the reach and the ends are rounded too
     error = abs_sum * a.above((relative + a.own(2)) * (1 + margin)) + a.above(a.underflow(roundings, stored))
+    certain = error
+    if a.any and stored is not f16:
+        error, certain = _overflowing(error, abs_sum, a.largest(stored), roundings, a.own(8 * term_count))
     if not varying:
         return (Box(a, ball=lambda: (centre, error), term_count=term_count, abs_sum=lambda: abs_sum),)
     reach = a.inflated(_reach(node, rule, operands, varying), margin)
     ball, sum_error = lambda: (centre, reach + error), SumError(lambda: error, lambda: reach)
-    return (Box(a, ball=ball, term_count=term_count, abs_sum=lambda: abs_sum, sum_error=sum_error),)
+
+    def ends() -> tuple[Var, Var]:
+        """A sum of two that overflows does so on the side of its centre."""
+        near, far = reach + certain, reach + error
+        below = where(greater(centre, 0.0), centre - near, centre - far)
+        return below, where(less(centre, 0.0), centre + near, centre + far)
+
+    apart = None if certain is error else ends
+    return (Box(a, ball=ball, ends=apart, term_count=term_count, abs_sum=lambda: abs_sum, sum_error=sum_error),)
+
+
+def _overflowing(error: Var, abs_sum: Var, most: float, roundings: int, margin: float) -> tuple[Var, Var]:
+    """The error where a kernel's sums may overflow: infinite, or NaN if they may be ``∞ − ∞``; and the error if not.
+
+    Partial sums of more than two terms, which may be divided later, are no larger than ``abs_sum`` times their number.
+    Of two, only the result can overflow.
+    """
+    if roundings > 1:
+        error = where(less(abs_sum, most / (2.0 * roundings)), error, nan)
+        return error, error
+    certain = where(less(abs_sum * 0.5, most * 0.5 * (1.0 + 2.0**-20)), error, nan)
+    return where(less(abs_sum, most * (1.0 - margin)), certain, certain * inf), certain
 
 
 def _sizes(node: BoundedNode, rule: Sums, operands: Sequence[Box], size: Callable[[Box], Var]) -> list[Var]:
