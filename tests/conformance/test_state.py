@@ -1,8 +1,11 @@
 """Kernels that keep something from call to call, or share it between threads: found early where that is wrong."""
 
+from random import Random
+
 import numpy as np
 import pytest
 
+import gradspec as gs
 from conformance import stateful_kernels as kernels
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import examine, state
@@ -20,6 +23,7 @@ from gradspec.conformance.model.attributes import known, settled
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.problem import INPUTS, MODES, Call, Problem
 from gradspec.conformance.model.reference import on_zeros
+from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 from gradspec.conformance.targets.user.target import UserKernels
 
 CASES = 300
@@ -174,3 +178,34 @@ def test_threads_are_found_to_share_memory_and_their_number_is_left_as_it_was():
 def test_a_kernel_may_say_that_it_has_one_caller_or_see_to_it(kernel):
     target = UserKernels(kernel)
     assert [verdict for _ in range(3) for verdict in state.together(target, conv_call())] == []
+
+
+# --- sizes of references ----------------------------------------------------------------------------------------------
+
+
+def product(x, w):
+    """It refuses 7 rows, which a trial does not tell here."""
+    if x.shape[0] == 7:
+        raise ValueError
+    return gs.relu(x) @ w
+
+
+@pytest.mark.parametrize("rows", [5, 8])
+def test_only_the_neighbouring_size_that_is_chosen_is_read(rows, monkeypatch):
+    target = ReferenceKernel(lambda x, w: np.maximum(x, 0) @ w, product, f"f32[{rows},9],f32[9,11]")
+    call = on_zeros(target.reference.problem(target.reference.types[0]), "value")
+    every = {name: list(neighbours(call, name)) for name in structural(call)}
+    seen, trace, own = [], target.reference._trace, target.reference.types[0]
+    monkeypatch.setattr(target.reference, "_trace", lambda types: seen.append(types) or trace(types))
+    monkeypatch.setattr(target.reference, "_trial", lambda types: None)
+    for name, all_of_it in every.items():
+        target.reference._graphs.clear()
+        seen.clear()
+        one = state._choose(target, call, name, Random(3))
+        if rows == 5:
+            assert one.problem == Random(3).choice(all_of_it).problem
+            read = {types for types in seen if types != own}
+            assert read == {target.reference.types_of(one.problem)}
+        else:
+            assert one.problem in [other.problem for other in all_of_it]
+    assert len(every) == 3

@@ -26,6 +26,21 @@ def test_buffers_that_live_together_do_not_overlap(found):
     assert end <= sum(aligned(a.size) for a in found)
 
 
+@given(intervals)
+def test_each_buffer_has_the_lowest_place_among_those_of_larger_ones(found):
+    places = offsets(found)
+    order = sorted(range(len(found)), key=lambda i: (-found[i].size, found[i].first))
+    for n, i in enumerate(order):
+        a, size = found[i], aligned(found[i].size)
+        busy = [
+            (places[j], places[j] + aligned(found[j].size))
+            for j in order[:n]
+            if found[j].first <= a.last and a.first <= found[j].last
+        ]
+        free = [at for at in {0, *(end for _, end in busy)} if all(at + size <= b or e <= at for b, e in busy)]
+        assert places[i] == min(free)
+
+
 @pytest.mark.parametrize(
     ("found", "total"),
     [

@@ -51,13 +51,13 @@ def offsets(intervals: Sequence[Lifetime]) -> list[int]:
     >>> offsets([Lifetime(0, 1, 64), Lifetime(1, 2, 128), Lifetime(2, 3, 64)])
     [128, 0, 128]
     """
-    placed: list[tuple[int, int, tuple[int, int]]] = []
-    found = [0] * len(intervals)
-    for i in sorted(range(len(intervals)), key=lambda i: (-intervals[i].size, intervals[i].first)):
+    placed, found = np.empty((4, len(intervals)), np.int64), [0] * len(intervals)
+    for n, i in enumerate(sorted(range(len(intervals)), key=lambda i: (-intervals[i].size, intervals[i].first))):
         first, last, size = intervals[i]
-        busy = sorted([span for begins, ends, span in placed if begins <= last and first <= ends])
-        found[i] = _lowest_gap(busy, aligned(size))
-        placed.append((first, last, (found[i], found[i] + aligned(size))))
+        begins, ends, low, high = placed[:, :n]
+        busy = ((begins <= last) & (ends >= first)).nonzero()
+        found[i] = _lowest_gap(sorted(zip(low[busy].tolist(), high[busy].tolist(), strict=True)), aligned(size))
+        placed[:, n] = first, last, found[i], found[i] + aligned(size)
     return found
 
 

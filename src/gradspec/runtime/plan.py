@@ -161,7 +161,7 @@ def _split_constants(graph: Graph, inputs: int) -> tuple[list[Node], list[Node]]
 
 def _arena(steps: Sequence[Step], outputs: Sequence[Var]) -> dict[Var, int]:
     """Offsets of the buffers that tasks write and the graph does not return. A buffer lives as long as its views."""
-    last = last_use(steps, outputs)
+    last, given = last_use(steps, outputs), {*outputs}
     roots: dict[Var, set[Var]] = {}
     first: dict[Var, int] = {}
     until: dict[Var, int] = {}
@@ -169,7 +169,7 @@ def _arena(steps: Sequence[Step], outputs: Sequence[Var]) -> dict[Var, int]:
         for v in step.outputs:
             if step.may_alias:
                 roots[v] = {root for operand in step.inputs for root in roots.get(operand, ())}
-            elif step.task is not None and v not in outputs:
+            elif step.task is not None and v not in given:
                 roots[v], first[v] = {v}, i
             for root in roots.get(v, ()):
                 until[root] = max(until.get(root, i), last.get(v, i))

@@ -357,6 +357,12 @@ def neighbouring_sizes(call: Call) -> dict[str, list[Resized]]:
     return found
 
 
+def likely_sizes(call: Call, difference: str) -> list[Resized]:
+    """The neighbouring sizes with this difference that there most likely are."""
+    sizes = neighbouring_sizes(call).get(difference, ()) if call.problem.is_reference else ()
+    return [one for one in sizes if reference_of(call.problem).may_take(one.types)]
+
+
 def classes(problem: Problem, name: str) -> int:
     """The largest number below which integers of an input name cells, by trial: the size of some axis."""
     sizes = sorted({n for shape in problem.shapes for n in shape or () if 0 < n <= MOST_CLASSES}, reverse=True)
