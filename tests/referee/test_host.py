@@ -375,11 +375,63 @@ def is_contained_by(words):
 def test_it_writes_nothing_but_in_its_scratch_folder(hosted, tmp_path):
     if not is_contained_by("read-only"):
         pytest.skip("Landlock is not there")
-    name, _ = tried(hosted, f"open({str(tmp_path / 'note')!r}, 'w')")
-    assert name == "PermissionError"
+    name, text = tried(hosted, f"open({str(tmp_path / 'note')!r}, 'w')")
+    assert name == "PermissionError" or "[Errno 30]" in text
     assert not (tmp_path / "note").exists()
     kernel = hosted("import tempfile\nwith tempfile.TemporaryFile() as file: file.write(b'x')\nreturn x")
     assert np.array_equal(kernel(X), X)
+
+
+@pytest.mark.parametrize("change", ["os.chmod({!r}, 0o400)", "os.utime({!r})", "os.chown({!r}, -1, os.getgid())"])
+def test_it_changes_no_rights_and_no_times(change, hosted, tmp_path):
+    if not is_contained_by("scratch folder of its own"):
+        pytest.skip("there are no namespaces")
+    kept = tmp_path / "kept"
+    kept.touch()
+    before = kept.stat()
+    assert "[Errno 30]" in tried(hosted, change.format(str(kept)))[1]
+    assert kept.stat() == before
+    again = "ctypes.CDLL(None).syscall(442, -100, b'/', 0x8000, struct.pack('4Q', 0, 1, 0, 0), 32)"
+    assert "[Errno 30]" in tried(hosted, f"{again}\n{change.format(str(kept))}")[1]
+
+
+def test_it_leaves_nothing_in_memory_that_all_see(hosted):
+    if not is_contained_by("scratch folder of its own"):
+        pytest.skip("there are no namespaces")
+    kernel = hosted("open('/dev/shm/left-by-a-kernel', 'w').write('x')\nreturn x")
+    assert np.array_equal(kernel(X), X)
+    assert not Path("/dev/shm/left-by-a-kernel").exists()
+
+
+def test_all_its_processes_stand_still_when_they_are_told_to(kernel_file):
+    kernel_file(
+        """
+        def work():
+            while True:
+                time.sleep(1e-4)
+        threading.Thread(target=work, daemon=True).start()
+        os.register_at_fork(after_in_child=lambda: threading.Thread(target=work, daemon=True).start())
+        def kernel(x):
+            return 2 * x
+        """
+    )
+    host = KernelHost("hosted_kernels:kernel")
+    call = HostedFunction(host, "", None)
+    call(X)
+    stopped = host.stop()
+    assert host.pid in stopped
+    assert len(stopped) >= 3  # the host, what waits for its copy, and that
+    states = {file.read_text().rpartition(")")[2].split()[0] for p in stopped for file in tasks_of(p)}
+    assert states == {"T"}
+    later = host.prepared(call, (X,), 1)
+    for process in stopped:
+        os.kill(process, signal.SIGCONT)
+    assert np.array_equal(later(), 2 * X)
+    host.close()
+
+
+def tasks_of(process):
+    return Path(f"/proc/{process}/task").glob("*/stat")
 
 
 def test_it_has_no_network(hosted):

@@ -159,9 +159,8 @@ def torch_types(arrays: Sequence[Any]) -> Types:
     """The types of tensors; a `FormatError` for what is not judged."""
     found = []
     for array in arrays:
-        name = {"float": "f32", "half": "f16", "double": "f64"}.get(str(array.dtype).removeprefix("torch."))
-        name = name or re.sub(r"^(\w)[a-z]*?(\d+)$", r"\1\2", str(array.dtype).removeprefix("torch."))
-        name = {"b16": "bf16", "bool": "bool"}.get(name, name)
+        name = re.sub(r"^(\w)[a-z]*?(\d+)$", r"\1\2", str(array.dtype).removeprefix("torch."))
+        name = {"b16": "bf16"}.get(name, name)
         if name not in DTYPES:
             raise FormatError(
                 f"an input has dtype {array.dtype}, which is not judged; it is one of {', '.join(DTYPES)}"
@@ -482,12 +481,8 @@ def _backendbench(source: ProblemSource) -> LoadedProblem:
     folder = source.path.replace(".", "__")
     call = SolutionCall(f"{folder}_kernel_impl", tuple(args), keywords)
     # one whose name ends in an underscore writes into its input, and is judged by the other
-    reference = as_module(lambda *a: operator(*fill_pattern(args, _cloned(a)), **fill_pattern(keywords, a)))
+    reference = as_module(lambda *a: operator(*fill_pattern(args, [x.clone() for x in a]), **fill_pattern(keywords, a)))
     return _of_torch(source, reference, lists, call, notes)
-
-
-def _cloned(arrays: Sequence[Any]) -> list[Any]:
-    return [array.clone() for array in arrays]
 
 
 def _default_arguments(operator: Any, tensors: int) -> list[Pattern]:

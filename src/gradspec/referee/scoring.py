@@ -238,6 +238,8 @@ def judge_kernel(
     except (KeyError, JSONDecodeError, FormatError) as error:  # nothing that the judge says
         return Score("fail", (RefereeFinding("channel", WROTE, f"{type(error).__name__}: {error}"),))
     found, own, times, notes = list(findings_of(run)), None, None, list(loaded.notes)
+    if (tried := run.tally.cases.total()) < settings.cases and not found:
+        notes.append(f"only {tried} of {settings.cases} cases were tried in {settings.seconds:g} s")
     why_not = unforkable()
     if why_not:
         notes += ["its own work was not observed: " + why_not] * (settings.own_work is not None)
@@ -334,6 +336,7 @@ class ProblemJudge(KeptProcess):
                 if self._child is None or self._child.has_ended():
                     self._start()
             except (ProcessLostError, ValueError) as loss:
+                self._end()  # the next solution must not meet a process that is about to end
                 why = describe(loss) if isinstance(loss, ProcessLostError) else str(loss)
                 raise ProblemError(f"{self.source.path} could not be loaded: {why}") from None
             try:

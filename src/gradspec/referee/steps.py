@@ -17,61 +17,52 @@ import numpy as np
 
 SLOTS = 4
 """Calls whose inputs are kept, so that the next ones lie in other memory."""
-FLUSHED = 64 << 20
-"""Bytes that are written before each call, so that no cache holds what it reads."""
+FLUSHED = 256 << 20
+"""Bytes that are written on a GPU before each call, so that no cache holds what it reads."""
 
 
 class TimedSteps:
-    """Loads numbers, makes a call, gives its results, and names the clocks that are others than they were."""
+    """Makes a call of given arrays; or, on a GPU, loads numbers, makes a call and gives its results, one by one.
+
+    It names the clocks that are others than they were.
+    """
 
     def __init__(self, function: Callable[..., Any], library: str, device: str) -> None:
         self._function, self._library, self._device = function, library, device
         self._loaded: deque[list[Any]] = deque(maxlen=SLOTS)
         self._kept = list[Any]()
-        self._flush: Any = None
 
     def __call__(self, do: str, *arrays: Any) -> Any:
         return {"load": self._load, "call": self._call, "fetch": self._fetch, "replaced": self._replaced}[do](*arrays)
 
     def _load(self, *arrays: Any) -> None:
+        import torch
+
         self._kept = []
-        self._loaded.append([a.clone() if self._library == "torch" else np.array(a) for a in arrays])
-        self._flush = np.empty(FLUSHED, np.uint8) if self._flush is None else self._flush
-        self._flush += np.uint8(1)
-        if self._device != "cpu":
-            import torch
+        self._loaded.append([a.clone() for a in arrays])
+        torch.empty(FLUSHED, dtype=torch.uint8, device=self._device).fill_(1)
+        torch.cuda.synchronize()
 
-            torch.empty(4 * FLUSHED, dtype=torch.uint8, device=self._device).fill_(1)
-            torch.cuda.synchronize()
+    def _call(self, *arrays: Any) -> Any:
+        """The results; of numbers that were loaded copies are kept, which are finished when this returns."""
+        if self._library != "torch":
+            return self._function(*arrays)
+        import torch
 
-    def _call(self) -> None:
-        """The call, and copies of its results, which are finished when this returns."""
-        if self._library == "torch":
-            import torch
-
-            with torch.no_grad():
-                results = _as_list(self._function(*self._loaded[-1]))
-                self._kept = [r.clone() if type(r) in (torch.Tensor, torch.nn.Parameter) else None for r in results]
-            if self._device != "cpu":
-                torch.cuda.synchronize()
-        else:
-            results = _as_list(self._function(*self._loaded[-1]))
-            self._kept = [np.array(r) if _is_plain(r) else None for r in results]
+        with torch.no_grad():
+            results = self._function(*(arrays or self._loaded[-1]))
+            if arrays:
+                return results
+            given = results if isinstance(results, list | tuple) else [results]
+            self._kept = [r.clone() if type(r) in (torch.Tensor, torch.nn.Parameter) else None for r in given]
+        torch.cuda.synchronize()
+        return None
 
     def _fetch(self) -> tuple[Any, ...]:
         return tuple(self._kept)
 
     def _replaced(self) -> Any:
         return np.frombuffer(", ".join(_replaced_clocks()).encode(), np.uint8)
-
-
-def _as_list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
-
-
-def _is_plain(result: Any) -> bool:
-    """Whether a result is an array as it stands, and not one that is still to be computed."""
-    return type(result) is np.ndarray or type(result).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
 def _replaced_clocks() -> Iterator[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,10 @@ from gradspec.system.hosting import ChannelError, CopyHost, HostedFunction, Host
 
 STEPS = Path(steps.__file__).read_text(encoding="utf-8")
 LOSSES = (HostLostError, ChannelError, LeftBehindError)
-WARM_UPS = 2
+WARM_UPS = 3
+"""Calls that are not counted, and places in memory in which inputs lie in turn."""
+FLUSHED = 64 << 20
+"""Bytes that are written before each call, so that no cache holds what it reads."""
 JUDGED = 3
 """Timed calls whose results are judged, picked when all have been made; of large ones, one."""
 COMPILING = 180.0
@@ -72,21 +76,6 @@ class Times:
         return min(references) / self.kernel.median if references and self.kernel and self.kernel.median else 0.0
 
 
-class TimedCall(Protocol):
-    """Something that is timed: it takes numbers, makes a call, waits for what it left behind, gives its results."""
-
-    def load(self, arrays: Sequence[Array]) -> None: ...
-    def call(self) -> None: ...
-    def settle(self) -> float:
-        """Wait for work that goes on after the call; seconds."""
-        ...
-
-    def results(self) -> list[Array]: ...
-    def replaced(self) -> list[str]:
-        """Functions of clocks and devices that are no longer what they were."""
-        ...
-
-
 class TimingSettings(Protocol):
     """What is needed of the settings of a score."""
 
@@ -102,18 +91,20 @@ class TimingSettings(Protocol):
 
 def time_kernel(functions: Mapping[str, HostedFunction], loaded: LoadedProblem, settings: TimingSettings) -> Times:
     """Time a kernel and its reference in turns, each in a process of its own."""
-    types, contenders = timed_types(loaded), dict[str, TimedCall]()
+    types, contenders = timed_types(loaded), dict[str, TimedHost]()
     notes = [f"timed on {write_types([types])}"]
-    for name, function in functions.items():
-        host = TimedHost(function, loaded, settings.timeout)
-        try:
-            host.warm_up(draw_arrays(types, secrets.randbits(32)))
-            contenders[name] = host
-        except (*LOSSES, Exception) as loss:
-            notes.append(f"{name}: {loss}")
-            if name == "kernel":
-                return Times(findings=(("time.lost", "It cannot be timed", str(loss)),))
-    return time_calls(contenders, loaded, settings, notes=notes)
+    with ExitStack() as stack:
+        for name, function in functions.items():
+            host = TimedHost(function, loaded, settings.timeout)
+            stack.callback(host.go_on)
+            try:
+                host.warm_up(draw_arrays(types, secrets.randbits(32)))
+                contenders[name] = host
+            except (*LOSSES, Exception) as loss:
+                notes.append(f"{name}: {loss}")
+                if name == "kernel":
+                    return Times(findings=(("time.lost", "It cannot be timed", str(loss)),))
+        return time_calls(contenders, loaded, settings, notes=notes)
 
 
 def timed_types(loaded: LoadedProblem) -> Types:
@@ -130,7 +121,7 @@ def compiled_reference(loaded: LoadedProblem) -> Callable[..., Any] | None:
 
 
 def time_calls(
-    contenders: dict[str, TimedCall],
+    contenders: dict[str, TimedHost],
     loaded: LoadedProblem,
     settings: TimingSettings,
     clock: Callable[[], float] = perf_counter,
@@ -273,37 +264,64 @@ def _gpu_rates(device: str) -> tuple[float, float]:
 
 # --- the process of a contender ---------------------------------------------------------------------------------------
 
+_flushed = cache(lambda: np.zeros(FLUSHED, np.uint8))
+
 
 class TimedHost:
-    """A function in its process, which is called on numbers there when it is told to."""
+    """A function in its process, which stands still while it is not called.
+
+    Its inputs lie in shared memory before it goes on, and its results have arrived here before the clock stops: no
+    thread of its own can begin early or end late. On a GPU its process loads them, and gives them, as it is told.
+    """
 
     def __init__(self, function: HostedFunction, loaded: LoadedProblem, seconds: float) -> None:
         made = f"steps = TimedSteps(kernel, {loaded.call.array!r}, {function.host.device!r})"
         self._host, self._steps = function.host, function.within(lines=[STEPS, made], name="steps")
         self._outputs = [v.type for v in loaded.reference.graph(timed_types(loaded)).outputs]
-        self._seconds = seconds
+        self._seconds, self._is_here = seconds, function.host.device == "cpu"
+        self._stopped, self._slot = list[int](), 0
+        self._begin: Callable[[], Any] = lambda: None
+        self._given: Any = ()
 
     def warm_up(self, arrays: Sequence[Array]) -> None:
         self._host.limit = COMPILING
         for _ in range(WARM_UPS):
             self.load(arrays)
             self.call()
+            self.settle()
         self._host.limit = self._seconds
 
     def load(self, arrays: Sequence[Array]) -> None:
-        self._steps("load", *arrays)
+        if not self._is_here:
+            self._steps("load", *arrays)
+            self._begin = lambda: self._steps("call")
+            return
+        _flushed().__iadd__(1)
+        copies = [array.copy() for array in arrays]  # into which the call may write
+        self._slot = (self._slot + 1) % WARM_UPS
+        self._begin = self._host.prepared(self._steps, ("call", *copies), self._slot)
 
     def call(self) -> None:
-        self._steps("call")
+        self.go_on()
+        self._given = self._begin()
 
     def settle(self) -> float:
-        """Wait until none of its threads has run for a moment."""
+        """Wait until none of its threads has run for a moment, and have it stand still; the seconds of work."""
         start = last = monotonic()
         while monotonic() < min(last + QUIET, start + SETTLING):
             sleep(QUIET / 4)
             if self._is_working():
                 last = monotonic()
+        if self._is_here:
+            self._host.require_nothing_left()
+            self._stopped = self._host.stop()
         return last - start
+
+    def go_on(self) -> None:
+        for process in self._stopped:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+        self._stopped = []
 
     def _is_working(self) -> bool:
         """Whether a thread runs, or would if it had a core."""
@@ -315,7 +333,7 @@ class TimedHost:
 
     def results(self) -> list[Array]:
         """Nothing where they are not as many as the reference's, of these types."""
-        given = self._steps("fetch")
+        given = self._given if self._is_here else self._steps("fetch")
         parts = given if isinstance(given, tuple) else (given,)
         is_right = len(parts) == len(self._outputs) and all(
             part is not None and (part.shape, part.dtype) == (t.shape, t.dtype.numpy)
@@ -324,4 +342,6 @@ class TimedHost:
         return list(parts) if is_right else []
 
     def replaced(self) -> list[str]:
+        """Functions of clocks and devices that are no longer what they were."""
+        self.go_on()
         return [name for name in self._steps("replaced").tobytes().decode(errors="replace").split(", ") if name]

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TypeAlias
 
+from gradspec.system.host import pause_openmp
 from gradspec.system.processes import Child, Lines, ProcessLostError, end_with_parent
 
 CAN_FORK = sys.platform == "linux"
@@ -79,15 +80,6 @@ def forked(action: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     with quiet:
         process.start()
     return process
-
-
-def pause_openmp() -> None:
-    """GNU's OpenMP would wait for threads that a copy has not; paused, it starts new ones where they are needed."""
-    with suppress(OSError):
-        maps = Path("/proc/self/maps").read_text()
-        for library in {line.split()[-1] for line in maps.splitlines() if "/libgomp" in line}:
-            with suppress(AttributeError):  # before GCC 9
-                ctypes.CDLL(library).omp_pause_resource_all(1)
 
 
 def fate(action: Callable[[], object], seconds: float) -> str:

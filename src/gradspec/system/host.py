@@ -416,7 +416,7 @@ class Calls:
 
         self._np, self._kernel, self._channel, self._outputs, self._inputs = np, kernel, channel, outputs, inputs
         self._memory: Any = np.zeros(0, np.uint8)
-        self._base = 0
+        self._base, self._mprotect = 0, ctypes.CDLL(None).mprotect
         self._functions: dict[int, Callable[..., Any]] = {}
         self._modules: dict[str, Any] = {}
         self._held: list[Any] = []
@@ -527,8 +527,7 @@ class Calls:
             self._base = self._memory.ctypes.data
 
     def _protect(self, start: int, length: int, protection: int) -> None:
-        address = ctypes.c_void_p(self._base + start)
-        ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(length), protection)
+        self._mprotect(ctypes.c_void_p(self._base + start), ctypes.c_size_t(length), protection)
 
     def _array(self, place: Sequence[Any]) -> Any:
         start, shape, strides, dtype = place
@@ -677,7 +676,7 @@ def keep(
 ) -> None:
     """Serve in a child, tell what it ended with, and end it when nobody is there to be told."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _pause_openmp()
+    pause_openmp()
     child = os.fork()
     if child == 0:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -711,11 +710,9 @@ def _serve(kernel: Any, control: socket.socket | None, channel: int, inputs: int
         os._exit(code & 0xFF)
 
 
-def _pause_openmp() -> None:
+def pause_openmp() -> None:
     """GNU's OpenMP would wait for threads that a copy has not; paused, it starts new ones where they are needed."""
-    with open("/proc/self/maps") as maps:
-        libraries = {line.split()[-1] for line in maps if "/libgomp" in line}
-    for library in libraries:
-        pause = getattr(ctypes.CDLL(library), "omp_pause_resource_all", None)  # not before GCC 9
-        if pause is not None:
-            pause(1)
+    with suppress(OSError), open("/proc/self/maps") as maps:
+        for library in {line.split()[-1] for line in maps if "/libgomp" in line}:
+            with suppress(AttributeError):  # before GCC 9
+                ctypes.CDLL(library).omp_pause_resource_all(1)

@@ -47,8 +47,8 @@ ALIGNED, ALLOCATED, APART = 64, 16, 256
 """To how many bytes arrays are aligned, but for what an allocator would not give them, and the bytes between two."""
 MOST_BYTES = 1 << 32
 """Of one output."""
-STAYING = 0.2
-"""Seconds in which a process that a call has started may still end."""
+STAYING, STOPPING = 0.2, 5.0
+"""Seconds in which a process that a call has started may still end, and in which one stops that is told to."""
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 CUT_OFF = int(getattr(socket, "MSG_TRUNC", 0)) | int(getattr(socket, "MSG_CTRUNC", 0))
 SEARCHED = 16
@@ -157,9 +157,9 @@ class _Segment:
 class _Packing:
     """The arrays of calls as they will lie in shared memory: views of one array share memory there, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
         self.segments: dict[int, _Segment] = {}
-        self.end = 0
+        self.end = start
 
     def place(self, array: Array) -> list[Any]:
         root = array
@@ -298,11 +298,11 @@ class _Session:
         """What the process ended with, as the one says that watched it; where nothing is said, that was killed."""
         return HostLostError(_told_status(self.status, 5.0, self._status_otherwise))
 
-    def require_nothing_left(self) -> None:
-        if self._children and not os.pread(self._children, 64, 0) and self.number % SEARCHED:
+    def require_nothing_left(self, everywhere: bool = False) -> None:
+        if self._children and not os.pread(self._children, 64, 0) and self.number % SEARCHED and not everywhere:
             return
         deadline = monotonic() + STAYING
-        while names := list(_children(self.pid)):
+        while names := [_stat(child)[0] for child in _children(self.pid)]:
             if monotonic() > deadline:
                 raise LeftBehindError(f"after the call, processes go on that it has started: {', '.join(names)}")
             sleep(0.01)
@@ -325,6 +325,7 @@ class _Session:
         for segment in packing.segments.values():
             skipped, inner = segment.inner
             if segment.start + skipped <= low and high <= segment.start + skipped + inner:
+                segment.take_back(self.memory)
                 view = _View(segment.root, segment.address + start - segment.start, dtype, shape, strides)
                 return np.asarray(view).view(dtype)
         raise ChannelError("an output where no input is")
@@ -357,15 +358,33 @@ def _sender(extra: Sequence[tuple[int, int, bytes]]) -> int | None:
     return found
 
 
-def _children(process: int) -> Iterator[str]:
-    """The names of processes that a process, or one that it started and that has ended, has started."""
+def _stat(process: int | str) -> tuple[str, ...]:
+    """The name of a process or thread, its state, and its parent; it is dead where there is none."""
+    with suppress(OSError):
+        name, _, rest = Path(f"/proc/{process}/stat").read_text().partition("(")[2].rpartition(")")
+        return (name, *rest.split()[:2])
+    return "", "X", "0"
+
+
+def _children(process: int) -> Iterator[int]:
+    """The processes that a process, or one that it started and that has ended, has started."""
     with suppress(OSError):
         for task in os.listdir(f"/proc/{process}/task"):
             for child in Path(f"/proc/{process}/task/{task}/children").read_text().split():
-                with suppress(OSError):
-                    name, _, state = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
-                    if not state.lstrip().startswith(("Z", "X")):
-                        yield name
+                if _stat(child)[1] not in "ZX":
+                    yield int(child)
+
+
+def _descendants(process: int) -> Iterator[int]:
+    for child in _children(process):
+        yield from (child, *_descendants(child))
+
+
+def _is_moving(process: int) -> bool:
+    """Whether a thread of a process is not stopped."""
+    with suppress(OSError):
+        return any(_stat(f"{process}/task/{task}")[1] not in "TtZX" for task in os.listdir(f"/proc/{process}/task"))
+    return False
 
 
 def _claims(answer: bytes) -> list[Claim]:
@@ -570,14 +589,27 @@ class KernelHost:
         self.kept = given if isinstance(given, tuple) else (given,)
         return given
 
+    def prepared(self, function: HostedFunction, arguments: Sequence[Any], slot: int) -> Callable[[], Answer]:
+        """A call that is made later, of arrays that lie in shared memory already, in one of several places."""
+        size = sum(value.nbytes + ALIGNED + APART for value in arguments if isinstance(value, np.ndarray))
+        packing = _Packing(slot * size)
+        call = packing.encoded(function, arguments, {})
+        self._serving().send(packing)
+        return lambda: self._answered(packing, False, do="call", call=call, fences=[], keep=False)
+
     def _asked(self, packing: _Packing, **request: Any) -> Answer:
+        self._serving().send(packing)
+        return self._answered(packing, True, **request)
+
+    def _answered(self, packing: _Packing, takes_back: bool, **request: Any) -> Answer:
+        """The results of a call; inputs are taken back, too, and processes looked for, unless that takes time."""
         session = self._serving()
         try:
-            session.send(packing)
             answer = session.ask(self.limit, **request, size=session.size)
-            for segment in packing.segments.values():
-                segment.take_back(session.memory)
-            session.require_nothing_left()
+            if takes_back:
+                for segment in packing.segments.values():
+                    segment.take_back(session.memory)
+                session.require_nothing_left()
             return _given(answer, lambda claim: session.taken(claim, packing))
         except (ChannelError, LeftBehindError, HostLostError):
             self.drop_session()
@@ -603,6 +635,25 @@ class KernelHost:
     def pid(self) -> int:
         """Of the process that serves calls."""
         return self._serving().pid
+
+    def stop(self) -> list[int]:
+        """Have all processes of the kernel stand still, so that none works before it is asked; those processes."""
+        root = self.pid
+        for _ in range(3):  # the one that serves, the one that waits for it, the host, and the one that waits for that
+            parent = int(_stat(root)[2])
+            root = root if parent == os.getpid() else parent
+        deadline = monotonic() + STOPPING
+        while moving := list(filter(_is_moving, _descendants(root))):
+            if monotonic() > deadline:
+                raise LeftBehindError("it does not stand still when it is stopped")
+            for process in moving:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGSTOP)
+            sleep(0)
+        return list(_descendants(root))
+
+    def require_nothing_left(self) -> None:
+        self._serving().require_nothing_left(everywhere=True)
 
     @contextmanager
     def keeping(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ import numpy as np
 from gradspec.conformance.checks.repeat import Outcome
 from gradspec.conformance.judge.reduced import ARITHMETICS
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.device import ExhaustedError
 from gradspec.conformance.model.problem import Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
@@ -23,6 +24,7 @@ from gradspec.conformance.oracle.meaning import Bools, Floats, Judgement, round_
 from gradspec.domains.formats import BF16, format_named
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
+from gradspec.system.hosting import ChannelError, LeftBehindError
 
 MOST_CALLS = 4
 """Failures that a guess must fit."""
@@ -99,7 +101,10 @@ def _tells_most(call: Call) -> tuple[bool, int]:
 def _results(target: Target, failures: Sequence[Failure]) -> Iterator[Wrong]:
     for failure in failures:
         call, name = failure.judged_call.in_layout(), failure.verdict.result
-        outcome = Outcome.of(target, call)
+        try:
+            outcome = Outcome.of(target, call)
+        except (ExhaustedError, ChannelError, LeftBehindError):  # which is said elsewhere
+            continue
         got = outcome.results.get(name)
         meaning = expected(call).get(name)
         if got is not None and isinstance(meaning, EnclosedMeaning) and got.shape == meaning.shape and got.size:
