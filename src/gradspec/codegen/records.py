@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from functools import cache
 from struct import Struct, pack, unpack
-from typing import Any, NewType, TypeAlias, cast
+from typing import Any, NewType, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,15 @@ WORD = 8
 
 class Record:
     """What a kernel is given. Subclasses are frozen dataclasses with the annotations above."""
+
+
+Filled = TypeVar("Filled", bound=Record)
+
+
+def record_from(record: type[Filled], source: object, **stated: Any) -> Filled:
+    """A record of the stated fields, and of all others that the source has as attributes of the same names."""
+    rest = (f.name for f in fields(record) if f.name not in stated and hasattr(source, f.name))  # type: ignore[arg-type]
+    return record(**{name: getattr(source, name) for name in rest}, **stated)
 
 
 class Scratch:

@@ -130,7 +130,12 @@ def load(path: FilePath) -> Graph:
     with regular_file(path) as file:
         try:
             header, size = read_header(file)
-            structure = strict_json(_graph_text(header), "the graph")
+            metadata = header.pop(METADATA, None)
+            if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
+                raise FormatError(
+                    f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file"
+                )
+            structure = strict_json(str(metadata[KEY]), "the graph")
             return check(_graph(structure, _tensors(header, file, size)))
         except Exception as error:  # operators' own rules may refuse a file with any exception
             raise FormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
@@ -169,13 +174,6 @@ def _symbolic_zeros(type: TensorType) -> Array:
     zeros = builder.value(builder.zeros(type))
     assert zeros is not None
     return zeros
-
-
-def _graph_text(header: dict[str, object]) -> str:
-    metadata = header.pop(METADATA, None)
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
-        raise FormatError(f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file")
-    return str(metadata[KEY])
 
 
 def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Array]:

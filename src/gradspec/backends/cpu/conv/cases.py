@@ -12,7 +12,7 @@ import numpy as np
 
 from gradspec.backends.cpu.conv.arguments import CaseAxis
 from gradspec.backends.cpu.planning import Strides
-from gradspec.codegen.records import Words
+from gradspec.codegen.records import Words, record_from
 from gradspec.spec.window import Regular
 
 
@@ -160,31 +160,26 @@ class Case:
     def taps_of(self, strides: Strides) -> Words:
         """Where the taps lie in weights with these strides along the spatial axes: a table that is made once."""
         if strides not in self._taps:
-            self._taps[strides] = self._taps_of(strides)
+            offsets = np.zeros(1, np.int64)
+            for line, stride in zip(self.lines[len(self.lines) - len(strides) :], strides, strict=True):
+                here = (line.tap + np.arange(line.taps) * line.tap_step) * stride
+                offsets = (offsets[:, None] + here).reshape(len(offsets) * line.taps)
+            self._taps[strides] = np.ascontiguousarray(offsets)
         return self._taps[strides]
-
-    def _taps_of(self, strides: Strides) -> Words:
-        offsets = np.zeros(1, np.int64)
-        for line, stride in zip(self.lines[len(self.lines) - len(strides) :], strides, strict=True):
-            here = (line.tap + np.arange(line.taps) * line.tap_step) * stride
-            offsets = (offsets[:, None] + here).reshape(len(offsets) * line.taps)
-        return np.ascontiguousarray(offsets)
 
     def axis_arguments(self, axis: int, out_stride: int) -> CaseAxis:
         line, staged = self.lines[axis], self.staged[axis]
         before = staged.first(line.taps) * line.stride
-        return CaseAxis(
+        return record_from(
+            CaseAxis,
+            line,
             staged_taps=staged.planes,
             tap_step=line.step,
             tap_pitch=self.tap_pitches[axis],
-            stride=line.stride,
             first=line.first - before,
-            size=line.size,
-            positions=line.positions,
             staged_positions=self.counts[axis],
             pitch=self.pitches[axis],
             out_pitch=line.out_step * out_stride,
-            taps=line.taps,
             least=before,
         )
 

@@ -24,7 +24,7 @@ from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
 from gradspec.backends.cpu.planning import COMPUTED, Strides, are_far, computed_float, regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
-from gradspec.codegen.records import Operand, Words
+from gradspec.codegen.records import Operand, Words, record_from
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution
@@ -73,7 +73,12 @@ class BlockedGradient:
         self.parts = -(-self.rows // self.part_rows)
         self.channel_parts = -(-self.channels // self.part_channels)
         self.units = self.pieces * self.groups * self.parts * self.channel_parts
-        self.pitches, self.cell_bytes = self._cell_pitches()
+        # Bytes between the staged cells of each axis, and of all of them.
+        pitch, found = self.part_channels * self.itemsize, []
+        for axis in reversed(range(len(self.lines))):
+            found.append(pitch)
+            pitch *= self._cells(axis)
+        self.pitches, self.cell_bytes = found[::-1], pitch
         self.table, self.sets, self.taps = self._position_table(), self._set_table(), prod(self.kernel)
         lanes = processor().lanes(self.itemsize)
         self.set_pitch = aligned((self.joined * self.part_channels + lanes) * self.itemsize)
@@ -110,14 +115,6 @@ class BlockedGradient:
             rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
         most = processor().most_rows
         return min(self.rows, -(-rows // most) * most), channels
-
-    def _cell_pitches(self) -> tuple[list[int], int]:
-        """Bytes between the staged cells of each axis, and of all of them."""
-        pitch, found = self.part_channels * self.itemsize, []
-        for axis in reversed(range(len(self.lines))):
-            found.append(pitch)
-            pitch *= self._cells(axis)
-        return found[::-1], pitch
 
     def _cells(self, axis: int) -> int:
         line = self.lines[axis]
@@ -157,35 +154,16 @@ class BlockedGradient:
     def __call__(self, strides: Sequence[Strides]) -> KernelCall[GradientArguments]:
         (x_lead, x_channel, x_cells), (g_lead, g_channel, g_cells) = (elements(s, self.rank) for s in strides[:2])
         axes = zip((*x_lead, *x_cells), (*g_lead, *g_cells), strict=True)
-        arguments = GradientArguments(
+        arguments = record_from(
+            GradientArguments,
+            self,
             x=Operand(0),
             g=Operand(1),
             w=Operand(2),
-            run=self.run,
-            groups=self.groups,
-            rows=self.rows,
-            channels=self.channels,
-            parts=self.parts,
-            part_rows=self.part_rows,
-            channel_parts=self.channel_parts,
-            part_channels=self.part_channels,
-            outer=self.outer,
-            blocks=self.blocks,
-            block=self.block,
-            inner=self.inner,
-            pieces=self.pieces,
-            table=self.table,
-            sets=self.sets,
             set_count=len(self.sets),
             set_taps=self.joined,
-            set_pitch=self.set_pitch,
-            even=self.even,
-            panels_at=self.panels_at,
-            sums_at=self.sums_at,
             sums_pitch=self.pitch,
-            staged_at=self.staged_at,
             staged_cells=(self.workspace - self.staged_at) // self.itemsize,
-            strip_at=self.strip_at,
             x_group=x_channel * self.channels,
             x_channel=x_channel,
             g_group=g_channel * self.rows,
@@ -200,13 +178,10 @@ class BlockedGradient:
 
     def _axis(self, number: int, x_stride: int, g_stride: int) -> GradientAxis:
         line = self.lines[number]
-        return GradientAxis(
-            taps=line.taps,
+        return record_from(
+            GradientAxis,
+            line,
             tap_step=line.step,
-            stride=line.stride,
-            first=line.first,
-            size=line.size,
-            positions=line.positions,
             cells=self._cells(number),
             cell_pitch=self.pitches[number],
             x_stride=x_stride,

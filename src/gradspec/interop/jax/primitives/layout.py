@@ -91,10 +91,6 @@ def _slice(x: Var, *, start_indices: Sizes, limit_indices: Sizes, strides: Sizes
     return getitem(x, tuple(starmap(slice, zip(start_indices, limit_indices, strides or (1,) * x.ndim, strict=True))))
 
 
-def _rev(x: Var, *, dimensions: Sizes) -> Var:
-    return getitem(x, tuple(slice(None, None, -1 if a in dimensions else 1) for a in range(x.ndim)))
-
-
 def pad_with_gaps(x: Var, ends: Ends, value: float = 0) -> Var:
     """Cells of ``value`` before, after and between those of ``x``; what a negative number takes away are the last."""
     grown = tuple((max(lo, 0), max(hi, 0)) for lo, hi, _ in ends)
@@ -291,7 +287,9 @@ RULES: dict[str, Rule] = {
     "split": lambda x, *, sizes, axis: compose.split(x, [int(n) for n in sizes], axis),
     "tile": lambda x, *, reps: compose.tile(x, reps),
     "slice": _slice,
-    "rev": _rev,
+    "rev": lambda x, *, dimensions: getitem(
+        x, tuple(slice(None, None, -1 if a in dimensions else 1) for a in range(x.ndim))
+    ),
     "pad": _pad,
     "iota": _iota,
     "gather": _gather,
