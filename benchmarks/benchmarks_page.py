@@ -17,7 +17,7 @@ from statistics import geometric_mean, median
 from typing import Any
 from xml.sax.saxutils import escape
 
-from gradspec.bench.compare import FORMAT
+from gradspec.bench.report import FORMAT
 from gradspec.bench.grid import MODES
 from gradspec.bench.measure import COPY_PROBLEM
 from gradspec.bench.report import milliseconds

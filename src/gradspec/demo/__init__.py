@@ -1,7 +1,6 @@
 """``gradspec demo``: a short Python session, typed and drawn in the terminal, or on one HTML page."""
 
-from gradspec.demo.page import HtmlPage, Page
-from gradspec.demo.sections import SECTIONS
+from gradspec.demo.page import SECTIONS, HtmlPage, Page
 
 
 def show() -> None:

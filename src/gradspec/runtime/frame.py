@@ -18,7 +18,7 @@ from weakref import ref
 import numpy as np
 from numpy import empty, ndarray
 
-from gradspec.codegen.addresses import address, block_address, function_address
+from gradspec.codegen.records import address, block_address, function_address
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime import threads as pool
 from gradspec.runtime.group import Step

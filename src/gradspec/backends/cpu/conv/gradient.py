@@ -17,8 +17,7 @@ from gradspec.backends.cpu.conv.arguments import (
     GradientAxis,
     JoinArguments,
 )
-from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, BlockedConvolution
-from gradspec.backends.cpu.conv.cases import leading, reading
+from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, BlockedConvolution, leading, reading
 from gradspec.backends.cpu.conv.plan import NANOSECONDS_PER_PRODUCT, BlockArguments, elements
 from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
 from gradspec.backends.cpu.planning import COMPUTED, Strides, are_far, computed_float, regular_axes

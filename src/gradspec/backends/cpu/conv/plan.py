@@ -27,10 +27,9 @@ from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_func
 from gradspec.backends.cpu.pool.arguments import NO_ARRAYS
 from gradspec.backends.cpu.pool.layout import UNITS_WANTED
 from gradspec.backends.cpu.pool.plan import value_kernel, value_pooling
-from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
-from gradspec.codegen.records import Block, Operand, Words, record_from
+from gradspec.codegen.records import Block, Operand, Words, function_address, record_from
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType, u8
 from gradspec.runtime.memory import aligned

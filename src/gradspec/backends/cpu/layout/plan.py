@@ -48,9 +48,8 @@ from gradspec.backends.cpu.planning import (
 from gradspec.backends.numpy import KERNELS as VIEWS
 from gradspec.backends.tables import Ints, cell_readers, tap_ranges
 from gradspec.backends.xp.rules import progressions
-from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import kernel
-from gradspec.codegen.records import Operand
+from gradspec.codegen.records import Operand, address
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.runtime.memory import aligned
 from gradspec.runtime.task import Lowering, LoweringBase, Task, View, Work

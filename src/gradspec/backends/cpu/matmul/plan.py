@@ -26,10 +26,9 @@ from gradspec.backends.cpu.matmul.arguments import (
 )
 from gradspec.backends.cpu.planning import MULTIPLIED, Strides, computed_float, merged
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
-from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.processor import processor
-from gradspec.codegen.records import Operand, record_from
+from gradspec.codegen.records import Operand, function_address, record_from
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
