@@ -43,7 +43,6 @@ class Structure:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.float_inputs: Mask = tuple(v.type.is_float for v in graph.inputs)
         self.float_outputs: Mask = tuple(v.type.is_float for v in graph.outputs)
         self._derived = LRUCache[Derived](MOST_DERIVED)
         self._others = LRUCache[Structure](MOST_DERIVED)

@@ -54,10 +54,7 @@ class BlockedGradient:
         self.channels = x.shape[-1 - self.rank] // self.groups
         self.rows = g.shape[-1 - self.rank] // self.groups
         self.kernel = attrs.kernel
-        self.lines = [
-            *lead,
-            *(line for a in regular_axes(attrs.window) for line in reading(a)),
-        ]
+        self.lines = [*lead, *(line for a in regular_axes(attrs.window) for line in reading(a))]
         self.positions = [line.positions for line in self.lines]
         self.run = self._running()
         self.inner = prod(self.positions[self.run + 1 :])
@@ -218,23 +215,15 @@ class GradientLowering(LoweringBase):
     """One weight gradient."""
 
     def task(self, work: Work) -> Task | None:
-        (node,) = work.nodes
-        return _task(node)
-
-
-def _task(node: Node) -> Task | None:
-    x, g = node.inputs
-    (w,) = node.outputs
-    if x.type.size == 0 or g.type.size == 0 or are_far(node.attrs.window):
-        return None
-    if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
-        return _depthwise_task(node)
-    form = BlockedGradient(node.attrs, x.type, g.type)
-    if form.cell_bytes > MOST_STAGED_BYTES or form.workspace > MOST_WORKSPACE:
-        return None
-    if form.pieces > 1:
-        return _joined(form, x, g, w)
-    return _summed(form, x, g, w)
+        ((node,), (x, g), (w,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
+        if x.type.size == 0 or g.type.size == 0 or are_far(node.attrs.window):
+            return None
+        if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
+            return _depthwise_task(node)
+        form = BlockedGradient(node.attrs, x.type, g.type)
+        if form.cell_bytes > MOST_STAGED_BYTES or form.workspace > MOST_WORKSPACE:
+            return None
+        return (_joined if form.pieces > 1 else _summed)(form, x, g, w)
 
 
 def _summed(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:

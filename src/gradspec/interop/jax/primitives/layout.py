@@ -15,7 +15,7 @@ from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType, boolean, i64, u8
 from gradspec.interop import compose
 from gradspec.interop.indexing import scattered_rows
-from gradspec.interop.jax.types import gradspec_dtype
+from gradspec.interop.jax import gradspec_dtype
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import GATHER_ROWS
 from gradspec.ops.layout import PAD, AlongAxis, Padding, concat, getitem, transpose
