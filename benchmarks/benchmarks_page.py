@@ -17,10 +17,9 @@ from statistics import geometric_mean, median
 from typing import Any
 from xml.sax.saxutils import escape
 
-from gradspec.bench.compare import FORMAT
 from gradspec.bench.grid import MODES
 from gradspec.bench.measure import COPY_PROBLEM
-from gradspec.bench.report import milliseconds
+from gradspec.bench.report import FORMAT, milliseconds
 from gradspec.saving.strict_json import strict_json
 
 ROOT = Path(__file__).parents[1]

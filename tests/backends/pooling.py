@@ -12,7 +12,7 @@ import numpy as np
 
 from gradspec.backends.cpu.binding import Binder, KernelCall
 from gradspec.backends.cpu.pool.plan import LOWERINGS
-from gradspec.codegen.addresses import address, block_address
+from gradspec.codegen.records import address, block_address
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType, i64
 from gradspec.ops import pool as ops

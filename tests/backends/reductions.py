@@ -7,7 +7,7 @@ import numpy as np
 
 from backends.pooling import GUARD, LAYOUTS, PATTERN, REPEATED, rubbish
 from gradspec.backends.cpu import LOWERINGS
-from gradspec.codegen.addresses import address, block_address
+from gradspec.codegen.records import address, block_address
 from gradspec.graph.ir import Node, Op, Var
 from gradspec.graph.types import TensorType, bf16, f16, f32, f64
 from gradspec.runtime.task import Task, Work

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from gradspec.backends.cpu import LOWERINGS
-from gradspec.codegen.addresses import address, block_address
+from gradspec.codegen.records import address, block_address
 from gradspec.graph.graph import Graph
 from gradspec.runtime.task import Task, Work
 

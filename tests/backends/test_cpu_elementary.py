@@ -10,8 +10,7 @@ from flint import arb, ctx
 from backends.elementary_kernels import Arguments
 from gradspec.backends import numpy as numpy_backend
 from gradspec.codegen import cache
-from gradspec.codegen.addresses import block_address
-from gradspec.codegen.records import Block, Operand
+from gradspec.codegen.records import Block, Operand, block_address
 from gradspec.domains.ball import arb_normal_cdf, arb_normal_density
 from gradspec.ops.pointwise import NONE, NORMAL_CDF, NORMAL_DENSITY
 

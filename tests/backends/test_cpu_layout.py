@@ -18,8 +18,8 @@ from gradspec.backends.cpu import LOWERINGS
 from gradspec.backends.cpu.layout.kernels.layout import steps_to_columns
 from gradspec.backends.cpu.layout.plan import LEAST_BYTES, UNITS_WANTED
 from gradspec.backends.numpy import KERNELS
-from gradspec.codegen.addresses import address, block_address
 from gradspec.codegen.language import f32, f64, u8, u16
+from gradspec.codegen.records import address, block_address
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var

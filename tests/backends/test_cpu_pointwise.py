@@ -21,8 +21,7 @@ import gradspec as gs
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.pointwise.arguments import BLOCK_BYTES
 from gradspec.backends.cpu.pointwise.plan import LOWERINGS, PointwiseProgram, epilogue_function
-from gradspec.codegen.addresses import address, block_address
-from gradspec.codegen.records import Block
+from gradspec.codegen.records import Block, address, block_address
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType

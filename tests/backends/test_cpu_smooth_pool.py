@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.backends.cpu.pool.smooth_pool import LOWERINGS
+from gradspec.backends.cpu.pool.plan import LOWERINGS
 from gradspec.conformance import meaning
 from gradspec.graph.types import DType, TensorType, type_of
 from gradspec.ops import smooth_pool as ops
@@ -115,7 +115,7 @@ def assert_same_bits(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) 
 
 
 def test_every_lowered_operator_is_tested():
-    assert len(KINDS) == len(LOWERINGS)
+    assert len(KINDS) == sum(name.startswith("smooth_max") for name in LOWERINGS)
 
 
 # --- what is computed -------------------------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ from backends.pooling import LAYOUTS, REPEATED, Fenced
 from backends.single import carry_out, lowered, result_of
 from gradspec.backends import numpy as numpy_backend
 from gradspec.backends.cpu.arguments import TILE
-from gradspec.backends.cpu.layout import resize, unfold
+from gradspec.backends.cpu.layout import plan as layouts
 from gradspec.backends.cpu.layout.arguments import AxisSums
-from gradspec.backends.cpu.layout.resize import axis_sums
-from gradspec.backends.cpu.pool import lp_pool
-from gradspec.backends.cpu.pool.unpool import CELLS_PER_BAND
+from gradspec.backends.cpu.layout.plan import axis_sums
+from gradspec.backends.cpu.pool import plan as pools
+from gradspec.backends.cpu.pool.plan import CELLS_PER_BAND
 from gradspec.backends.tables import cell_readers, tap_ranges
 from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph
@@ -260,8 +260,8 @@ def test_results_do_not_depend_on_tiles(monkeypatch):
     for (graph, arrays), result in zip(cases, results, strict=True):
         np.testing.assert_allclose(result, reference(graph, arrays), rtol=1e-5, atol=1e-5)
     for tile in (5, 12):  # many tiles, and two
-        for module in (lp_pool, resize, unfold):
-            monkeypatch.setattr(module, "TILE", tile)
+        for module, name in ((pools, "TILE"), (layouts, "TILE"), (layouts, "RESIZED_TILE")):
+            monkeypatch.setattr(module, name, tile)
         for case, result in zip(cases, results, strict=True):
             assert_same_bits(result_of(*case), result)
 

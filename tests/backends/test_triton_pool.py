@@ -19,7 +19,7 @@ import gradspec as gs  # noqa: E402
 from backends.quick_triton import quick_interpreter  # noqa: E402, F401  (a fixture)
 from gradspec.backends.triton import geometry, plans, pool  # noqa: E402
 from gradspec.backends.triton import pool_kernels as kernels  # noqa: E402
-from gradspec.backends.triton.arguments import AxisTile  # noqa: E402
+from gradspec.backends.triton.geometry import AxisTile  # noqa: E402
 from gradspec.conformance import meaning  # noqa: E402
 from gradspec.conformance.oracle.enclosure import enclosure  # noqa: E402
 from gradspec.graph.types import DType  # noqa: E402

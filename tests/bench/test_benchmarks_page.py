@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gradspec.bench.compare import FORMAT
+from gradspec.bench.report import FORMAT
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "benchmarks_page.py"
 RATIOS = {"P1": 2.0, "P2": 0.5, "P10": 8.0}

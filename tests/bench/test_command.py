@@ -13,7 +13,6 @@ from rich.console import Console
 
 from gradspec.bench import command, contenders
 from gradspec.bench.command import BenchRequest, perform
-from gradspec.bench.compare import compare, read_run
 from gradspec.bench.grid import problem, problems
 from gradspec.bench.measure import (
     COPY_PROBLEM,
@@ -28,7 +27,7 @@ from gradspec.bench.measure import (
     share_of_product,
 )
 from gradspec.bench.plot import draw
-from gradspec.bench.report import as_json, remarks, show, show_comparison
+from gradspec.bench.report import as_json, compare, read_run, remarks, show, show_comparison
 from gradspec.cli import main
 
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="pip install matplotlib")

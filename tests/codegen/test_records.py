@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from gradspec.codegen import cache as kernel_cache
-from gradspec.codegen.addresses import address, block_address
 from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import KernelError, copied, i64, pointer
 from gradspec.codegen.objects import object_code
-from gradspec.codegen.records import Block, Memory, Operand, Record, Scratch, Words, layout
+from gradspec.codegen.records import Block, Memory, Operand, Record, Scratch, Words, address, block_address, layout
 from gradspec.codegen.translation import kernel_code
 
 ENGINES = []

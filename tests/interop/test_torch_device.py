@@ -21,7 +21,7 @@ from gradspec.graph.lru import LRUCache  # noqa: E402
 from gradspec.graph.types import bf16, f16, f32, f64  # noqa: E402
 from gradspec.interop.extras import EXTRAS  # noqa: E402
 from gradspec.interop.torch import device, dropin  # noqa: E402
-from gradspec.interop.torch.lower import KEEPS_DTYPE, LOWERINGS, VIEWS  # noqa: E402
+from gradspec.interop.torch.device import KEEPS_DTYPE, LOWERINGS, VIEWS  # noqa: E402
 from gradspec.interop.torch.module import call  # noqa: E402
 from gradspec.interop.torch.types import array_of, gradspec_dtype, tensor_of  # noqa: E402
 from gradspec.ops.core import operators  # noqa: E402

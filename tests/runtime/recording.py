@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import kernel
+from gradspec.codegen.records import address
 from gradspec.runtime import threads
 
 STRIDE = 64

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradspec.codegen.addresses import address
+from gradspec.codegen.records import address
 from gradspec.runtime import memory
 from gradspec.runtime.memory import Frames, Lifetime, aligned, aligned_bytes, offsets
 

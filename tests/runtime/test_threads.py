@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from gradspec.codegen import intrinsics, objects
-from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import KERNEL_TYPE, undefined_symbols
+from gradspec.codegen.records import address, function_address
 from gradspec.runtime import threads
 from gradspec.runtime.job import Steps, encode_step
 from gradspec.runtime.kernels import scheduler
@@ -347,7 +347,7 @@ except KeyboardInterrupt:
 """,
     "Ctrl-C in the middle of many steps": """
 from gradspec.runtime.job import Steps, encode_step
-from gradspec.codegen.addresses import address, function_address
+from gradspec.codegen.records import address, function_address
 records = [Recorder(3, nanoseconds=1_000_000) for _ in range(2000)]
 steps = Steps(2000)
 for i, record in enumerate(records):

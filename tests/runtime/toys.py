@@ -6,8 +6,8 @@ from ctypes import c_char, string_at
 import numpy as np
 
 from gradspec.backends import numpy
-from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import KERNEL_TYPE
+from gradspec.codegen.records import address
 from gradspec.graph.ir import Var
 from gradspec.runtime.compiled import Executable, Program, lift_constants
 from gradspec.runtime.plan import make_plan

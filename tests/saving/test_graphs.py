@@ -18,7 +18,7 @@ from gradspec.graph.ir import LATER, NoAttributes, Node, Op, Var
 from gradspec.graph.types import DTYPES
 from gradspec.ops.core import operators
 from gradspec.saving import graphs
-from gradspec.saving.attributes import fields_from_json, fields_to_json
+from gradspec.saving.graphs import fields_from_json, fields_to_json
 from gradspec.saving.strict_json import strict_json
 from graph.test_op_laws import CASES
 

@@ -14,12 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gradspec.bench.compare import EarlierRun, compare, read_run
 from gradspec.bench.contenders import MissingPeerError, Participant, Race, UnknownDeviceError, UnknownPeerError, race_on
 from gradspec.bench.contenders import peers as named_peers
 from gradspec.bench.grid import MODES, BenchProblem, parts, problems
 from gradspec.bench.measure import BenchRun, Settings, measure, product_problems
-from gradspec.bench.report import as_json, show, show_comparison
+from gradspec.bench.report import EarlierRun, as_json, compare, read_run, show, show_comparison
 from gradspec.runtime.threads import get_num_threads
 from gradspec.saving.files import replacing
 from gradspec.spec.errors import FormatError

@@ -158,7 +158,10 @@ class Instructions:
         if kind.element is not None:
             raise Refusal("arithmetic on pointers; index them, or compute addresses")
         if kind.is_float:
-            return Value(kind, getattr(w, _float_instruction(op))(a.llvm, b.llvm))
+            name = {**ARITHMETIC, ast.Div: "div"}.get(type(op))
+            if name is None:
+                raise Refusal(f"{type(op).__name__} of floats")
+            return Value(kind, getattr(w, f"f{name}")(a.llvm, b.llvm))
         if type(op) in ARITHMETIC:
             flags = ("nsw",) if kind == i64 else ()
             return Value(kind, getattr(w, ARITHMETIC[type(op)])(a.llvm, b.llvm, flags=flags))
@@ -452,13 +455,6 @@ def _conversion(old: Type, new: Type) -> str | None:
     if new.bits <= old.bits:
         return None if new.bits == old.bits else "trunc"
     return "sext" if old.is_signed else "zext"
-
-
-def _float_instruction(op: ast.operator) -> str:
-    name = {**ARITHMETIC, ast.Div: "div"}.get(type(op))
-    if name is None:
-        raise Refusal(f"{type(op).__name__} of floats")
-    return f"f{name}"
 
 
 def _comparison(kind: Type, sign: str) -> str:

@@ -58,13 +58,9 @@ class Processor:
         return max(self.tiles)
 
     @property
-    def strip_vectors(self) -> int:
-        """Of the tile with the most rows."""
-        return self.tiles[self.most_rows][0]
-
-    @property
     def strip_bytes(self) -> int:
-        return self.strip_vectors * self.register_bytes
+        # Of the tile with the most rows.
+        return self.tiles[self.most_rows][0] * self.register_bytes
 
 
 PROCESSORS = {

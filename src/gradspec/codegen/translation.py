@@ -779,7 +779,9 @@ class _Translation:
         if isinstance(function, ExactIntrinsic):
             return function.emit(self.builder, *map(self.write.typed, args))
         if isinstance(function, Intrinsic):
-            return function.emit(self.builder, *self._equally_wide(args))
+            values = [self.write.typed(a) for a in args]
+            width = max((value.type.lanes for value in values), default=1)
+            return function.emit(self.builder, *[self.write.convert(value, value.type.of(width)) for value in values])
         if not callable(function) or function not in self._words:
             return self._call(function, args)
         word, arity = self._words[function]
@@ -828,15 +830,10 @@ class _Translation:
             operator.mul: (partial(write.binary, ast.Mult()), 2),
             operator.truediv: (partial(write.binary, ast.Div()), 2),
             number_of: (lambda value: self.write.typed(value).type.of(1), 1),
-            len: (_length, 1),
+            len: (lambda value: value.count if isinstance(value, Entries) else len(cast(Sized, value)), 1),
             min: (partial(write.extreme, ast.Lt()), 2),
             max: (partial(write.extreme, ast.Gt()), 2),
         }
-
-    def _equally_wide(self, args: Sequence[Expression]) -> list[Value]:
-        values = [self.write.typed(a) for a in args]
-        width = max((value.type.lanes for value in values), default=1)
-        return [self.write.convert(value, value.type.of(width)) for value in values]
 
     def _conversion(self, kind: Type, value: Expression) -> Value:
         if kind.element is not None:
@@ -947,10 +944,6 @@ def _load(slot: Expression) -> Expression:
 
 def _item(items: Expression, key: Expression) -> Expression:
     return items[key]  # type: ignore[index]  # what is known is ordinary Python
-
-
-def _length(value: Expression) -> Expression:
-    return value.count if isinstance(value, Entries) else len(cast(Sized, value))
 
 
 def _items(value: Expression) -> Iterable[Expression]:

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 from numpy import ndarray
 
-from gradspec.codegen.addresses import address, block_address
+from gradspec.codegen.records import address, block_address
 from gradspec.graph.arrays import (
     ForeignArrayError,
     as_numpy,

@@ -79,7 +79,10 @@ def _by_scalars(graph: Graph, args: Sequence[object], domain: Domain) -> tuple[T
     for node in graph.nodes:
         results = node.op.spec(node.attrs, *(values[v] for v in node.inputs))
         if not any(v.type.is_float for v in node.inputs):
-            results = tuple(_enter_domain(v, r, domain) for v, r in zip(node.outputs, results, strict=True))
+            # A result of integers alone, which become numbers of the domain where floats are meant.
+            results = tuple(
+                domain.tensor(r) if v.type.is_float else r for v, r in zip(node.outputs, results, strict=True)
+            )
         values |= zip(node.outputs, results, strict=True)
     return tuple(values[v] for v in graph.outputs)
 
@@ -139,11 +142,6 @@ def _as_input(var: Var, value: object, domain: Domain) -> Tensor:
     if argument.shape != var.shape:
         raise ShapeError(f"input {var!r} was given a tensor of shape {argument.shape}; pass one of shape {var.shape}")
     return argument
-
-
-def _enter_domain(var: Var, result: Tensor, domain: Domain) -> Tensor:
-    """A result of integers alone, which become numbers of the domain where floats are meant."""
-    return domain.tensor(result) if var.type.is_float else result
 
 
 def _in_domain(var: Var, value: object, domain: Domain) -> Tensor:

@@ -18,7 +18,7 @@ from weakref import ref
 import numpy as np
 from numpy import empty, ndarray
 
-from gradspec.codegen.addresses import address, block_address, function_address
+from gradspec.codegen.records import address, block_address, function_address
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime import threads as pool
 from gradspec.runtime.group import Step
@@ -95,11 +95,16 @@ class Frame:
         """Run the pending tasks before number ``end``, then drop the arrays that they were the last to read."""
         first, self._done = self._done, end
         if first < end:
-            workers = self._workers_for(first, end)
+            most = self._workers.get((first, end))
+            if most is None:
+                most = self._workers[first, end] = most_threads(self._tasks[first:end])
+            workers = min(most, self._threads)
             if self.workspace_bytes < workers * self._stride:
                 self.reserve(workers * self._stride)
             if workers == 1 and end - first == 1 and self._tasks[first].cost < LONG:
-                self._run_one(first)
+                block, units, _ = self._bound[first]
+                if units:
+                    self._tasks[first].function(block_address(block), 0, units, self._workspace)
             else:
                 job = self._steps.job(first, end, workers)
                 pool.carry_out(job, self._workspace, self._stride, workers)
@@ -109,17 +114,6 @@ class Frame:
 
     def has_pending(self, end: int) -> bool:
         return self._done < end
-
-    def _workers_for(self, first: int, end: int) -> int:
-        most = self._workers.get((first, end))
-        if most is None:
-            most = self._workers[first, end] = most_threads(self._tasks[first:end])
-        return min(most, self._threads)
-
-    def _run_one(self, i: int) -> None:
-        block, units, _ = self._bound[i]
-        if units:
-            self._tasks[i].function(block_address(block), 0, units, self._workspace)
 
     # --- arguments --------------------------------------------------------------------------------------------------
 
@@ -176,7 +170,9 @@ class _Preparation:
                 yield from self._view(step, step.view)
             else:
                 yield self._numpy(step)
-            drops = self._drops(number, step)
+            # The slots that this step is the last to read, except those of inputs and of constant arrays.
+            fixed = {*self.plan.inputs, *self.constant}
+            drops = self._at(v for v in {*step.inputs} - fixed if self.plan.last_use[v] == number)
             if drops:
                 yield partial(_drop, drops)
 
@@ -218,11 +214,6 @@ class _Preparation:
         (node,) = step.nodes
         kernel = self.plan.backend.kernel(node.op, node.attrs, tuple(v.type for v in node.inputs))
         return _numpy_action(kernel, self._at(step.inputs), self._at(step.outputs), step.may_alias, self.tasks)
-
-    def _drops(self, number: int, step: Step) -> list[int]:
-        """The slots that this step is the last to read, except those of inputs and of constant arrays."""
-        fixed = {*self.plan.inputs, *self.constant}
-        return self._at(v for v in {*step.inputs} - fixed if self.plan.last_use[v] == number)
 
 
 def _drop(slots: Sequence[int], values: Values, frame: Frame) -> None:

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from gradspec.codegen.addresses import address
+from gradspec.codegen.records import address
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Op, Var
 from gradspec.graph.types import TensorType

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.codegen.addresses import address, function_address
 from gradspec.codegen.cache import Kernel, kernel
-from gradspec.codegen.records import layout
+from gradspec.codegen.records import address, function_address, layout
 from gradspec.graph.ir import Array
 from gradspec.runtime.job import (
     HELPERS,

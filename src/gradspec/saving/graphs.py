@@ -6,14 +6,19 @@ the file does not really hold, and whatever is wrong becomes a FormatError that 
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import os
+import types
+import typing
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from io import BytesIO
 from math import prod
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,14 +26,123 @@ from safetensors.numpy import save_file
 
 from gradspec.graph.builder import Builder, is_symbolic_zero
 from gradspec.graph.graph import Graph, check
-from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.ir import Array, Attributes, Node, Var
 from gradspec.graph.show import distinct
 from gradspec.graph.types import DTYPES, DType, TensorType, boolean
 from gradspec.ops.core import operators
-from gradspec.saving.attributes import fields_from_json, fields_to_json
 from gradspec.saving.files import FilePath, regular_file, replacing
-from gradspec.saving.strict_json import LARGEST_INT, brief, require_keys, strict_json
+from gradspec.saving.strict_json import LARGEST_INT, brief, listed, require_keys, strict_json
 from gradspec.spec.errors import FormatError
+
+# --- attribute records ------------------------------------------------------------------------------------------------
+#
+# Every type is checked against the annotations of the record. Numbers, strings, booleans and None are what they are in
+# JSON, and tuples are lists. JSON has no infinity and no NaN: these are ``{"float": "inf"}``. A record inside a record
+# is ``{"record": its class, "fields": {…}}``.
+
+Field: TypeAlias = dataclasses.Field[Any]
+SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def fields_to_json(record: object) -> dict[str, object]:
+    """The fields of a record by name, but for those that came later and have their defaults."""
+    cls: type = type(record)
+    values = {f: getattr(record, f.name) for f in _fields(cls)}
+    return {f.name: to_json(v, f.name) for f, v in values.items() if not (_came_later(f) and v == f.default)}
+
+
+def to_json(value: object, where: str) -> object:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return [to_json(v, where) for v in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {"record": type(value).__name__, "fields": fields_to_json(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        raise ValueError(f"the attribute {where}={value} does not fit in 64 bits, so it cannot be saved")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(
+        f"the attribute {where}={value!r} cannot be saved; attributes are numbers, strings, None, tuples and records"
+    )
+
+
+def fields_from_json(cls: type, data: dict[str, object], where: str) -> Attributes:
+    """The record of class ``cls`` whose fields ``data`` holds."""
+    expected = _fields(cls)
+    optional = [f.name for f in expected if _came_later(f)]
+    require_keys(data, [f.name for f in expected], where, optional)
+    hints, values = _hints(cls), {}
+    for name, item in data.items():
+        values[name] = from_json(item, _records_within(cls), f"{where}.{name}")
+        if not conforms(values[name], hints[name]):
+            raise FormatError(f"{where}.{name}: expected {hints[name]}, not {brief(item)}")
+    return cls(**values)
+
+
+def from_json(item: object, records: dict[str, type], where: str) -> object:
+    if isinstance(item, list):
+        return tuple(
+            from_json(v, records, f"{where}[{i}]") if isinstance(v, list | dict) else v for i, v in enumerate(item)
+        )
+    if not isinstance(item, dict):
+        return item
+    if item.keys() == {"float"} and isinstance(item["float"], str) and item["float"] in SPECIAL:
+        return SPECIAL[item["float"]]
+    if item.keys() == {"record", "fields"} and isinstance(item["record"], str) and item["record"] in records:
+        return fields_from_json(records[item["record"]], item["fields"], f"{where}.fields")
+    raise FormatError(f"{where}: expected a value, a special float or a record of {listed(records)}, not {brief(item)}")
+
+
+def conforms(value: object, hint: object) -> bool:
+    """Whether a value is of an annotated type. An int will do for a float, but a bool is no int."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(conforms(value, a) for a in arguments)
+    if origin is typing.Literal:
+        return any(type(value) is type(a) and value == a for a in arguments)
+    if origin is tuple and arguments[-1:] != (...,):
+        return isinstance(value, tuple) and len(value) == len(arguments) and all(map(conforms, value, arguments))
+    if origin in (tuple, Sequence):
+        return isinstance(value, tuple) and all(conforms(v, arguments[0]) for v in value)
+    if hint in (None, type(None)):
+        return value is None
+    return type(value) in ((float, int) if hint is float else (hint,))
+
+
+@cache
+def _fields(cls: type) -> tuple[Field, ...]:
+    return tuple(f for f in dataclasses.fields(cls) if f.init)
+
+
+def _came_later(field: Field) -> bool:
+    return bool(field.metadata.get("later"))
+
+
+@cache
+def _hints(cls: type) -> dict[str, object]:
+    return typing.get_type_hints(cls)
+
+
+@cache
+def _records_within(cls: type) -> dict[str, type]:
+    """The classes of records that the fields of ``cls`` may hold, by name."""
+    found: dict[str, type] = {}
+    pending = [_hints(cls)[f.name] for f in _fields(cls)]
+    while pending:
+        hint = pending.pop()
+        pending += typing.get_args(hint)
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            found[hint.__name__] = hint
+    return found
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
 
 VERSION = 1
 KEY = "gradspec"
@@ -130,7 +244,12 @@ def load(path: FilePath) -> Graph:
     with regular_file(path) as file:
         try:
             header, size = read_header(file)
-            structure = strict_json(_graph_text(header), "the graph")
+            metadata = header.pop(METADATA, None)
+            if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
+                raise FormatError(
+                    f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file"
+                )
+            structure = strict_json(str(metadata[KEY]), "the graph")
             return check(_graph(structure, _tensors(header, file, size)))
         except Exception as error:  # operators' own rules may refuse a file with any exception
             raise FormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
@@ -169,13 +288,6 @@ def _symbolic_zeros(type: TensorType) -> Array:
     zeros = builder.value(builder.zeros(type))
     assert zeros is not None
     return zeros
-
-
-def _graph_text(header: dict[str, object]) -> str:
-    metadata = header.pop(METADATA, None)
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(KEY), str):
-        raise FormatError(f"the header: no graph is stored under {METADATA}.{KEY}; this is another kind of file")
-    return str(metadata[KEY])
 
 
 def _tensors(header: dict[str, Any], file: BinaryIO, size: int) -> dict[str, Array]:

@@ -87,7 +87,9 @@ def check_kernel(
     """
     __tracebackhide__ = True  # pytest then shows the finding, and not this function
     declared = {"conventions": tuple(conventions), "arithmetic": arithmetic}
-    _require_spec(spec, inputs, params)
+    from gradspec.conformance.campaign.request import require_spec
+
+    require_spec(spec, inputs=inputs, params=params)
     if spec is None:
         own = {**declared, "dtypes": tuple(dtypes), "array": array}
         target: Any = _target(kernel, op, jvp, vjp, strict, domain, own)
@@ -149,12 +151,6 @@ def _target(
     is_strict = target.declared("strict", True) if strict is None else strict
     # What raises NotImplementedError is found out beforehand, so that cases are made of the rest.
     return target.declaring(**own, strict=is_strict, is_tried=True, **domain)
-
-
-def _require_spec(spec: object, inputs: object, params: str | None) -> None:
-    from gradspec.conformance.campaign.request import require_spec
-
-    require_spec(spec, inputs=inputs, params=params)
 
 
 def _reference_kernel(spec: Any, inputs: Any, kernel: Any, *more: Any) -> ReferenceKernel:

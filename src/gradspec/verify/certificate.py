@@ -26,7 +26,7 @@ from gradspec.graph.builder import needed
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node
 from gradspec.interop.array_files import stored_arrays, write_arrays
-from gradspec.saving.attributes import fields_to_json
+from gradspec.saving.graphs import fields_to_json
 from gradspec.saving.strict_json import brief, require_keys, strict_json
 from gradspec.spec.errors import FormatError
 from gradspec.verify.property import Property

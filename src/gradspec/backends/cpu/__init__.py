@@ -5,10 +5,8 @@ from __future__ import annotations
 from gradspec.backends.cpu.conv import gradient as conv_gradient
 from gradspec.backends.cpu.conv import plan as conv
 from gradspec.backends.cpu.layout import plan as layout
-from gradspec.backends.cpu.layout import resize, unfold
 from gradspec.backends.cpu.matmul import plan as matmul
 from gradspec.backends.cpu.pointwise import plan as pointwise
-from gradspec.backends.cpu.pool import lp_pool, smooth_pool, unpool
 from gradspec.backends.cpu.pool import plan as pool
 from gradspec.backends.cpu.reduce import plan as reduce
 from gradspec.runtime.task import Lowering
@@ -17,15 +15,10 @@ LOWERINGS: dict[str, Lowering] = {
     **conv.LOWERINGS,
     **conv_gradient.LOWERINGS,
     **layout.LOWERINGS,
-    **lp_pool.LOWERINGS,
     **matmul.LOWERINGS,
     **pointwise.LOWERINGS,
     **pool.LOWERINGS,
     **reduce.LOWERINGS,
-    **resize.LOWERINGS,
-    **smooth_pool.LOWERINGS,
-    **unfold.LOWERINGS,
-    **unpool.LOWERINGS,
 }
 
 

@@ -7,9 +7,8 @@ from itertools import accumulate
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from gradspec.backends.cpu.planning import Strides, dense
-from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import Kernel
-from gradspec.codegen.records import Block, Record
+from gradspec.codegen.records import Block, Record, address
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.memory import aligned
 from gradspec.runtime.task import Bound, Task

@@ -18,8 +18,7 @@ from triton.compiler import ASTSource
 from triton.runtime import JITFunction, driver
 from triton.runtime.jit import mangle_type
 
-from gradspec.backends.triton.arguments import LaneBlock, Shape
-from gradspec.backends.triton.geometry import Lanes
+from gradspec.backends.triton.geometry import LaneBlock, Lanes, Shape
 from gradspec.graph.lru import LRUCache
 
 MOST_OPERATORS, MOST_PLANS = 1024, 64

@@ -16,13 +16,15 @@ import torch
 
 from gradspec.backends.tables import counted_taps, real_cells
 from gradspec.backends.triton import pool_kernels as kernels
-from gradspec.backends.triton.arguments import AxisTile, Operation, Shape
 from gradspec.backends.triton.geometry import (
     FEW_TAPS,
     NO_AXIS,
+    AxisTile,
     Lanes,
+    Operation,
     Pass,
     PassAxis,
+    Shape,
     dense_strides,
     fit_strides,
     have_lanes,

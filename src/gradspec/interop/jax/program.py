@@ -24,8 +24,8 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Attributes, Node, Op, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import STORED, TensorType, bf16, f16, f64, i64, number_as
+from gradspec.interop.jax import jax_dtype
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
-from gradspec.interop.jax.types import jax_dtype
 from gradspec.runtime.compiled import require_count
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 from gradspec.transforms.jvp import push_forward

@@ -19,9 +19,9 @@ from gradspec.graph.builder import Builder, needed
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType
+from gradspec.interop.jax import gradspec_type, is_extended, jax_dtype
 from gradspec.interop.jax.primitives import NO_MEANING, RULES
 from gradspec.interop.jax.primitives.arithmetic import OF_LIBRARY
-from gradspec.interop.jax.types import gradspec_type, is_extended, jax_dtype
 from gradspec.interop.refusals import Refusals
 from gradspec.ops.layout import concat, getitem
 from gradspec.ops.shape import reshape

@@ -60,10 +60,6 @@ def _slope_of_channels(node: OnnxNode) -> OnnxNode:
     return _with(node, _reshaped(slope, (*slope.shape, *(1,) * behind)))
 
 
-def _sizes_as_input(node: OnnxNode) -> OnnxNode:
-    return node if node.has(1) else _with(node, np.array(node.attribute("shape") or [], np.int64))
-
-
 def _kind_by_number(node: OnnxNode) -> OnnxNode:
     word, kinds = node.attribute("to"), dict(TensorProto.DataType.items())
     if isinstance(word, int):
@@ -107,7 +103,7 @@ RULES: dict[str, Callable[[OnnxNode], OnnxNode]] = {
     "Concat": _default(axis=1),
     "PRelu": _slope_of_channels,
     "Pad": _pads,
-    "Reshape": _sizes_as_input,
+    "Reshape": lambda node: node if node.has(1) else _with(node, np.array(node.attribute("shape") or [], np.int64)),
     "Split": _default(axis=0),
     "Tile": _repeats_of_all_axes,
     "Upsample": _scales,

@@ -265,7 +265,9 @@ class Reader:
         for name, shape in bound_shapes(free, {**open_shapes(free, sizes(free)), **shapes}).items():
             self._top.values[name] = self._builder.input(TensorType(dtype_stated(name, free[name]), shape), name)
         for name, stated in self._inputs.items():
-            self._require_input(name, stated)
+            value = self._top.values[name]
+            if isinstance(value, Var | np.ndarray) and stated.contradicts(value.shape, _kind(value)):
+                raise FormatError(f"input {brief(name)} is {_type_text(value)}, but the model states {stated}")
 
     def _stated_type(self, what: str, info: Any) -> Declared | None:
         """The stated type of a value; None if it is of a kind that is refused."""
@@ -371,11 +373,6 @@ class Reader:
         if stated.contradicts_kind(_kind(value)):
             raise FormatError(said)
         self.doubts.append(said)
-
-    def _require_input(self, name: str, stated: Declared) -> None:
-        value = self._top.values[name]
-        if isinstance(value, Var | np.ndarray) and stated.contradicts(value.shape, _kind(value)):
-            raise FormatError(f"input {brief(name)} is {_type_text(value)}, but the model states {stated}")
 
     # --- the graph ----------------------------------------------------------------------------------------------------
 

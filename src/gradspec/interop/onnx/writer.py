@@ -37,13 +37,15 @@ def write(graph: Graph, *, opset: int | None = None, nan_safe: bool = False, nam
     _write_nodes(e, graph.nodes, values)
     outputs = _distinct_outputs(e, graph, values)
     e.drop_unused(outputs)
+    # The types of the graph's variables that the nodes give, for the checker to compare with what it infers.
+    given = {name for node in e.nodes for name in node.output}.difference(outputs)
     body = helper.make_graph(
         e.nodes,
         name,
         [_typed(v.name, v) for v in graph.inputs],
         [_typed(output, v) for output, v in zip(outputs, graph.outputs, strict=True)],
         e.initializers,
-        value_info=_typed_between(e, graph, outputs),
+        value_info=[_typed(v.name, v) for node in graph.nodes for v in node.outputs if v.name in given],
     )
     imports = [helper.make_opsetid("", version)]
     model = helper.make_model(
@@ -136,9 +138,3 @@ def _distinct_outputs(e: Emitter, graph: Graph, values: dict[Var, OnnxValue]) ->
 
 def _typed(name: str, var: Var) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, tensor_dtype(var.dtype.numpy), var.shape)
-
-
-def _typed_between(e: Emitter, graph: Graph, outputs: Sequence[str]) -> list[onnx.ValueInfoProto]:
-    """The types of the graph's variables that the nodes give, for the checker to compare with what it infers."""
-    given = {name for node in e.nodes for name in node.output}.difference(outputs)
-    return [_typed(v.name, v) for node in graph.nodes for v in node.outputs if v.name in given]

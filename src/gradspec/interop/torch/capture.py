@@ -88,7 +88,8 @@ def _require_training(model: Any) -> None:
 def _export(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool = False
 ) -> ExportedProgram:
-    with _without_statistics(module) if training else _evaluating(module):
+    # Evaluation mode for a while; then every part is in the mode it was in.
+    with _without_statistics(module) if training else _for_a_while({"training": False}, module.modules()):
         try:
             return torch.export.export(module, args, kwargs, strict=False)
         except Exception as error:
@@ -102,11 +103,6 @@ def _export(
                 "torch.export.export(model.eval(), args) works, or give a part of the model for which it does"
             )
             raise
-
-
-def _evaluating(module: nn.Module) -> AbstractContextManager[None]:
-    """Evaluation mode for a while; then every part is in the mode it was in."""
-    return _for_a_while({"training": False}, module.modules())
 
 
 def _without_statistics(module: nn.Module) -> AbstractContextManager[None]:

@@ -43,7 +43,6 @@ class Structure:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.float_inputs: Mask = tuple(v.type.is_float for v in graph.inputs)
         self.float_outputs: Mask = tuple(v.type.is_float for v in graph.outputs)
         self._derived = LRUCache[Derived](MOST_DERIVED)
         self._others = LRUCache[Structure](MOST_DERIVED)
@@ -67,7 +66,8 @@ class Structure:
         """The outputs, in memory of their own, where the tensors are, which must be plain ones."""
         for tensor in tensors:
             if is_there(tensor):
-                return self._run_there(tensors, tensor.device)
+                self._require_types(tensors)
+                return self.there(tensor.device)(tensors)
         try:
             threads = min(torch.get_num_threads(), get_num_threads())
             results = self.program.call([array_of(t) for t in tensors], threads=threads)
@@ -75,10 +75,6 @@ class Structure:
             self.result_types(tensors)  # whose errors speak of tensors
             raise
         return tuple(map(tensor_of, results)) if isinstance(results, tuple) else (tensor_of(results),)
-
-    def _run_there(self, tensors: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
-        self._require_types(tensors)
-        return self.there(device)(tensors)
 
     def _require_types(self, tensors: Sequence[Tensor]) -> None:
         if [(t.shape, t.dtype) for t in tensors] != self._types:

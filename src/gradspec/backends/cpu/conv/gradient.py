@@ -17,14 +17,13 @@ from gradspec.backends.cpu.conv.arguments import (
     GradientAxis,
     JoinArguments,
 )
-from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, BlockedConvolution
-from gradspec.backends.cpu.conv.cases import leading, reading
+from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, BlockedConvolution, leading, reading
 from gradspec.backends.cpu.conv.plan import NANOSECONDS_PER_PRODUCT, BlockArguments, elements
 from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
 from gradspec.backends.cpu.planning import COMPUTED, Strides, are_far, computed_float, regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
-from gradspec.codegen.records import Operand, Words
+from gradspec.codegen.records import Operand, Words, record_from
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution
@@ -55,10 +54,7 @@ class BlockedGradient:
         self.channels = x.shape[-1 - self.rank] // self.groups
         self.rows = g.shape[-1 - self.rank] // self.groups
         self.kernel = attrs.kernel
-        self.lines = [
-            *lead,
-            *(line for a in regular_axes(attrs.window) for line in reading(a)),
-        ]
+        self.lines = [*lead, *(line for a in regular_axes(attrs.window) for line in reading(a))]
         self.positions = [line.positions for line in self.lines]
         self.run = self._running()
         self.inner = prod(self.positions[self.run + 1 :])
@@ -73,7 +69,12 @@ class BlockedGradient:
         self.parts = -(-self.rows // self.part_rows)
         self.channel_parts = -(-self.channels // self.part_channels)
         self.units = self.pieces * self.groups * self.parts * self.channel_parts
-        self.pitches, self.cell_bytes = self._cell_pitches()
+        # Bytes between the staged cells of each axis, and of all of them.
+        pitch, found = self.part_channels * self.itemsize, []
+        for axis in reversed(range(len(self.lines))):
+            found.append(pitch)
+            pitch *= self._cells(axis)
+        self.pitches, self.cell_bytes = found[::-1], pitch
         self.table, self.sets, self.taps = self._position_table(), self._set_table(), prod(self.kernel)
         lanes = processor().lanes(self.itemsize)
         self.set_pitch = aligned((self.joined * self.part_channels + lanes) * self.itemsize)
@@ -110,14 +111,6 @@ class BlockedGradient:
             rows, channels = (-(-rows // 2), channels) if rows >= channels else (rows, -(-channels // 2))
         most = processor().most_rows
         return min(self.rows, -(-rows // most) * most), channels
-
-    def _cell_pitches(self) -> tuple[list[int], int]:
-        """Bytes between the staged cells of each axis, and of all of them."""
-        pitch, found = self.part_channels * self.itemsize, []
-        for axis in reversed(range(len(self.lines))):
-            found.append(pitch)
-            pitch *= self._cells(axis)
-        return found[::-1], pitch
 
     def _cells(self, axis: int) -> int:
         line = self.lines[axis]
@@ -157,35 +150,16 @@ class BlockedGradient:
     def __call__(self, strides: Sequence[Strides]) -> KernelCall[GradientArguments]:
         (x_lead, x_channel, x_cells), (g_lead, g_channel, g_cells) = (elements(s, self.rank) for s in strides[:2])
         axes = zip((*x_lead, *x_cells), (*g_lead, *g_cells), strict=True)
-        arguments = GradientArguments(
+        arguments = record_from(
+            GradientArguments,
+            self,
             x=Operand(0),
             g=Operand(1),
             w=Operand(2),
-            run=self.run,
-            groups=self.groups,
-            rows=self.rows,
-            channels=self.channels,
-            parts=self.parts,
-            part_rows=self.part_rows,
-            channel_parts=self.channel_parts,
-            part_channels=self.part_channels,
-            outer=self.outer,
-            blocks=self.blocks,
-            block=self.block,
-            inner=self.inner,
-            pieces=self.pieces,
-            table=self.table,
-            sets=self.sets,
             set_count=len(self.sets),
             set_taps=self.joined,
-            set_pitch=self.set_pitch,
-            even=self.even,
-            panels_at=self.panels_at,
-            sums_at=self.sums_at,
             sums_pitch=self.pitch,
-            staged_at=self.staged_at,
             staged_cells=(self.workspace - self.staged_at) // self.itemsize,
-            strip_at=self.strip_at,
             x_group=x_channel * self.channels,
             x_channel=x_channel,
             g_group=g_channel * self.rows,
@@ -200,13 +174,10 @@ class BlockedGradient:
 
     def _axis(self, number: int, x_stride: int, g_stride: int) -> GradientAxis:
         line = self.lines[number]
-        return GradientAxis(
-            taps=line.taps,
+        return record_from(
+            GradientAxis,
+            line,
             tap_step=line.step,
-            stride=line.stride,
-            first=line.first,
-            size=line.size,
-            positions=line.positions,
             cells=self._cells(number),
             cell_pitch=self.pitches[number],
             x_stride=x_stride,
@@ -244,23 +215,15 @@ class GradientLowering(LoweringBase):
     """One weight gradient."""
 
     def task(self, work: Work) -> Task | None:
-        (node,) = work.nodes
-        return _task(node)
-
-
-def _task(node: Node) -> Task | None:
-    x, g = node.inputs
-    (w,) = node.outputs
-    if x.type.size == 0 or g.type.size == 0 or are_far(node.attrs.window):
-        return None
-    if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
-        return _depthwise_task(node)
-    form = BlockedGradient(node.attrs, x.type, g.type)
-    if form.cell_bytes > MOST_STAGED_BYTES or form.workspace > MOST_WORKSPACE:
-        return None
-    if form.pieces > 1:
-        return _joined(form, x, g, w)
-    return _summed(form, x, g, w)
+        ((node,), (x, g), (w,)) = work.nodes, work.nodes[0].inputs, work.nodes[0].outputs
+        if x.type.size == 0 or g.type.size == 0 or are_far(node.attrs.window):
+            return None
+        if w.shape[:2] == (node.attrs.groups, 1) and node.attrs.rank > 0:
+            return _depthwise_task(node)
+        form = BlockedGradient(node.attrs, x.type, g.type)
+        if form.cell_bytes > MOST_STAGED_BYTES or form.workspace > MOST_WORKSPACE:
+            return None
+        return (_joined if form.pieces > 1 else _summed)(form, x, g, w)
 
 
 def _summed(form: BlockedGradient, x: Var, g: Var, w: Var) -> Task:

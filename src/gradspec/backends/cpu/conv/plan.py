@@ -27,10 +27,9 @@ from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_func
 from gradspec.backends.cpu.pool.arguments import NO_ARRAYS
 from gradspec.backends.cpu.pool.layout import UNITS_WANTED
 from gradspec.backends.cpu.pool.plan import value_kernel, value_pooling
-from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
-from gradspec.codegen.records import Block, Operand, Words
+from gradspec.codegen.records import Block, Operand, Words, function_address, record_from
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType, u8
 from gradspec.runtime.memory import aligned
@@ -165,17 +164,14 @@ class BlockArguments:
         case, table = self.form.cases[number], self.tables[number]
         axis, length = case.segment(self.out_strides)
         order = self.orders.get(number)
-        return CaseArguments(
+        return record_from(
+            CaseArguments,
+            case,
             unit=self.form.unit_starts[number],
-            blocks=case.blocks,
             block=case.blocking.columns,
-            taps=case.taps,
             table=table,
             panels=self.form.panel_starts[number],
-            inner=case.inner,
-            total=case.total,
             halo=case.staged[case.blocking.run].halo,
-            channel_pitch=case.channel_pitch,
             out=sum(line.out * stride for line, stride in zip(case.lines, self.out_strides, strict=True)),
             segment=length,
             segment_axis=axis,
@@ -218,14 +214,11 @@ class WeightPacking:
     def __call__(self, strides: Sequence[Strides]) -> KernelCall[PackArguments]:
         form, (m, c, *spatial) = self.form, strides[0]
         row_step, channel_step = (c, m) if form.writes else (m, c)
-        arguments = PackArguments(
+        arguments = record_from(
+            PackArguments,
+            form,
             weights=Operand(0),
             target=Operand(1),
-            rows=form.rows,
-            groups=form.groups,
-            channels=form.channels,
-            chunk=form.chunk,
-            panels_at=form.panels_at,
             row_step=row_step,
             channel_step=channel_step,
             group_step=self.rows // form.groups * m,

@@ -1,4 +1,5 @@
-"""Operators that only move numbers: views where the result can be one, and copies for all others.
+"""Operators that move numbers: views where the result can be one, and copies for all others; and unfolding, folding and
+resizing, which add some of them up.
 
 What is copied is a list of boxes, pairs of views of the same shape: cells of the result, and where they come from.
 """
@@ -8,25 +9,52 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
-from math import prod
+from fractions import Fraction
+from functools import cached_property, partial
+from itertools import accumulate, pairwise
+from math import lcm, prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 
-from gradspec.backends.cpu.arguments import StridedAxis
-from gradspec.backends.cpu.binding import Binder, KernelCall
-from gradspec.backends.cpu.layout.arguments import SQUARE_BYTES, CopiedBox, CopyArguments, CopyKind
-from gradspec.backends.cpu.planning import Axis, Strides, by_stride, dense, merged
+from gradspec.backends.cpu.arguments import PLACE_BYTES, TILE, StridedAxis, TapAxis
+from gradspec.backends.cpu.binding import Binder, KernelCall, task_of
+from gradspec.backends.cpu.layout.arguments import (
+    SQUARE_BYTES,
+    AxisSums,
+    CopiedBox,
+    CopyArguments,
+    CopyKind,
+    FoldArguments,
+    FoldAxis,
+    ResizeArguments,
+    ResizeAxis,
+    UnfoldArguments,
+)
+from gradspec.backends.cpu.planning import (
+    COMPUTED,
+    ONE_CELL,
+    Axis,
+    Strides,
+    by_stride,
+    dense,
+    grid,
+    merged,
+    pieces,
+    regular_axes,
+)
 from gradspec.backends.numpy import KERNELS as VIEWS
+from gradspec.backends.tables import Ints, cell_readers, tap_ranges
 from gradspec.backends.xp.rules import progressions
-from gradspec.codegen.addresses import address
 from gradspec.codegen.cache import kernel
-from gradspec.codegen.records import Operand
+from gradspec.codegen.records import Operand, address
 from gradspec.graph.ir import Array, Node, Var
+from gradspec.runtime.memory import aligned
 from gradspec.runtime.task import Lowering, LoweringBase, Task, View, Work
+from gradspec.spec.resize import Axis as ResizedAxis
+from gradspec.spec.window import Regular
 
 SOURCE = "gradspec.backends.cpu.layout.kernels.layout"
 
@@ -279,6 +307,217 @@ def _repeated(x: Var, shape: tuple[int, ...]) -> View:
     return view
 
 
-MOVED = ("broadcast_to", "concat", "pad", "reshape", "slice", "transpose")
+# --- windows as columns -----------------------------------------------------------------------------------------------
 
-LOWERINGS: dict[str, Lowering] = dict.fromkeys(MOVED, _Moving())
+
+COLUMNS = "gradspec.backends.cpu.layout.kernels.unfold"
+
+NANOSECONDS_PER_COLUMN, NANOSECONDS_PER_UNIT = 0.7, 50.0
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Cells ``(*leads, *sizes)`` and columns ``(*leads[:-1], leads[-1]·taps, windows)``."""
+
+    leads: tuple[int, ...]
+    axes: tuple[Regular, ...]
+    width: int
+    """Bytes of a number, as it is stored where it is moved, and as it is computed with where it is added."""
+
+    @property
+    def taps(self) -> int:
+        return prod(axis.kernel for axis in self.axes)
+
+    @cached_property
+    def ranges(self) -> list[Ints]:
+        return [tap_ranges(axis) for axis in self.axes]
+
+    @cached_property
+    def readers(self) -> list[tuple[Ints, Ints] | tuple[None, None]]:
+        """Along the last axis all taps are gone through."""
+        return [*map(cell_readers, self.axes[:-1]), (None, None)]
+
+    def cell_strides(self, strides: Strides) -> Strides:
+        """Along every spatial axis."""
+        return strides[len(self.leads) :] or (0,)
+
+    def column_strides(self, strides: Strides) -> tuple[Strides, Strides, Strides]:
+        """Of planes, and of taps and of windows along every spatial axis."""
+        *before, by_tap, by_window = strides
+        taps, windows = dense([axis.kernel for axis in self.axes]), dense([axis.outputs for axis in self.axes])
+        return (*before, self.taps * by_tap), tuple(by_tap * s for s in taps), tuple(by_window * s for s in windows)
+
+    def unfolding(self, strides: Sequence[Strides]) -> KernelCall[UnfoldArguments]:
+        x, y = (tuple(self.width * s for s in each) for each in strides)
+        planes, taps, windows = self.column_strides(y)
+        each = zip(self.axes, self.cell_strides(x), windows, taps, self.ranges, strict=True)
+        axes = tuple(
+            TapAxis(axis.outputs, axis.stride * cell, window, axis.kernel, cell, tap, ranges)
+            for axis, cell, window, tap, ranges in each
+        )
+        arguments = UnfoldArguments(Operand(0), Operand(1), grid(self.leads, x, planes), self.taps, axes)
+        return KernelCall(arguments, prod(self.leads) * self.taps, PLACE_BYTES)
+
+    def folding(self, strides: Sequence[Strides]) -> KernelCall[FoldArguments]:
+        """In pieces that are multiples of the stride: cells that are a stride apart read the same taps."""
+        (x, y), last = strides, self.axes[-1]
+        planes, taps, windows = self.column_strides(x)
+        each = zip(self.axes, windows, self.cell_strides(y), taps, self.ranges, self.readers, strict=True)
+        axes = tuple(
+            FoldAxis(axis.size, window, cell, axis.kernel, axis.stride, tap, ranges, *readers)
+            for axis, window, cell, tap, ranges, readers in each
+        )
+        tile = last.stride * max(1, min(TILE, last.size) // last.stride + 1)
+        rows = pieces(grid(self.leads, planes, y), [axis.size for axis in self.axes], tile)
+        workspace = PLACE_BYTES + aligned(self.width * tile)
+        return KernelCall(FoldArguments(Operand(0), Operand(1), rows, axes), rows.units, workspace)
+
+
+def _columns(node: Node, cells: Var, width: int) -> _Columns:
+    return _Columns(cells.shape[: cells.ndim - node.attrs.rank], regular_axes(node.attrs.window) or (ONE_CELL,), width)
+
+
+class _UnfoldLowering(LoweringBase):
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        (x,), (y,) = node.inputs, node.outputs
+        itemsize, cost = x.dtype.numpy.itemsize, NANOSECONDS_PER_COLUMN * y.type.size
+        describe = _columns(node, x, itemsize).unfolding
+        function = kernel(COLUMNS, f"unfold:{itemsize}")
+        return task_of(f"windows {x.dtype}", function, node.inputs, node.outputs, describe, cost, NANOSECONDS_PER_UNIT)
+
+
+class _FoldLowering(LoweringBase):
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        (x,), (y,) = node.inputs, node.outputs
+        if x.dtype.name not in COMPUTED:
+            return None
+        describe, cost = _columns(node, y, COMPUTED[x.dtype.name]).folding, NANOSECONDS_PER_COLUMN * x.type.size
+        name, function = f"window sums {x.dtype}", kernel(COLUMNS, f"fold:{x.dtype}")
+        return task_of(name, function, node.inputs, node.outputs, describe, cost, NANOSECONDS_PER_UNIT)
+
+
+# --- resizing: what is read -------------------------------------------------------------------------------------------
+
+
+WEIGHTED_SUMS = "gradspec.backends.cpu.layout.kernels.resize"
+
+RESIZED_TILE, LONGEST = 1024, 8192
+"""Results of a row that are made at a time, and the most cells that they may read from a row of sums."""
+EXACT = 1 << 53
+"""Whole numbers up to here are doubles, and NumPy divides them as such."""
+NO_AXIS = ResizedAxis(1, 1, Fraction(1), Fraction(0), None)
+"""What no axis at all comes to."""
+NANOSECONDS_PER_WEIGHT, NANOSECONDS_PER_PIECE = 1.0, 100.0
+
+Table = NDArray[Any]
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def axis_sums(axis: ResizedAxis, back: bool, number: Any) -> AxisSums:
+    """``spec.resize.axis_taps`` as tables, or read backwards.
+
+    Positions are quotients of whole numbers that divide to the nearest double, so that the weights are rounded once.
+
+    >>> sums = axis_sums(ResizedAxis(2, 3, Fraction(1, 2), Fraction(0), None), False, np.float32)
+    >>> sums.starts.tolist(), sums.cells.tolist(), sums.weights.tolist()
+    ([0, 1, 3, 4], [0, 0, 1, 1], [1.0, 0.5, 0.5, 1.0])
+    """
+    places, whole = _positions(axis)
+    before = (places // whole).astype(np.int64)
+    share = places - places // whole * whole
+    is_between = share > 0
+    o = np.arange(axis.outputs)
+    outputs = np.concatenate([o, o[is_between]])
+    cells = np.concatenate([before, before[is_between] + 1])
+    weights = np.concatenate([(whole - share) / whole, share[is_between] / whole])
+    targets, read, size = (cells, outputs, axis.size) if back else (outputs, cells, axis.outputs)
+    order = np.lexsort((read, targets))
+    starts = np.searchsorted(targets[order], np.arange(size + 1))
+    return AxisSums(starts.astype(np.int64), read[order].astype(np.int64), weights[order].astype(number))
+
+
+def piece_spans(sums: AxisSums, tile: int) -> Ints:
+    """For each piece of a row of results the first cell that it reads, and the end."""
+    ends = [*range(0, sums.results, tile), sums.results]
+    read = [sums.cells[sums.starts[a] : sums.starts[b]] for a, b in pairwise(ends)]
+    return np.array([(cells.min(), cells.max() + 1) if cells.size else (0, 0) for cells in read], np.int64)
+
+
+def _positions(axis: ResizedAxis) -> tuple[Table, int]:
+    """Where the outputs lie among the cells, as whole numbers over one denominator."""
+    whole = lcm(axis.step.denominator, axis.start.denominator)
+    first, step = int(axis.start * whole), int(axis.step * whole)
+    largest = 2 * max(abs(first), abs(first + axis.outputs * step), axis.size * whole) + whole
+    o = np.arange(axis.outputs, dtype=np.int64 if largest <= EXACT else object)
+    places = first + o * step
+    if axis.rounding is not None:
+        places, whole = _rounded(places, whole, axis.rounding), 1
+    return np.clip(places, 0, (axis.size - 1) * whole), whole
+
+
+def _rounded(places: Table, whole: int, rounding: str) -> Table:
+    """``places / whole`` as ``spec.resize.ROUNDINGS`` has it; a division rounded up is one rounded down, mirrored."""
+    if rounding == "floor":
+        return places // whole
+    if rounding == "ceil":
+        return -(-places // whole)
+    if rounding == "half_down":
+        return -((whole - 2 * places) // (2 * whole))
+    return (2 * places + whole) // (2 * whole)
+
+
+# --- resizing on its kernel -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Resizing:
+    """Results ``(*leads, *sizes)`` of sums along every axis."""
+
+    leads: tuple[int, ...]
+    sums: list[AxisSums]
+    cells: int
+    """Of a row, whether they are read or not."""
+
+    @cached_property
+    def spans(self) -> Ints:
+        return piece_spans(self.sums[-1], RESIZED_TILE)
+
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[ResizeArguments]:
+        """Rows are added up first, unless many of their cells are not read."""
+        along = zip(self.sums, *(s[len(self.leads) :] or (0,) for s in strides), strict=True)
+        axes = tuple(ResizeAxis(sums.results, step, jump, sums) for sums, step, jump in along)
+        widest = int((self.spans[:, 1] - self.spans[:, 0]).max())
+        rows_first = len(self.sums[-1].cells) >= self.cells and widest <= LONGEST
+        rows = pieces(grid(self.leads, *strides), [axis.size for axis in axes], RESIZED_TILE)
+        arguments = ResizeArguments(Operand(0), Operand(1), rows, axes, self.spans, rows_first)
+        longest = widest if rows_first else min(RESIZED_TILE, axes[-1].size)
+        return KernelCall(arguments, rows.units, PLACE_BYTES + aligned(longest * self.sums[-1].weights.itemsize))
+
+
+@dataclass(frozen=True)
+class _ResizeLowering(LoweringBase):
+    back: bool
+
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        (x,), axes = node.inputs, node.attrs.axes or [NO_AXIS]
+        number = np.float32 if COMPUTED[x.dtype.name] == 4 else np.float64
+        sums, leads = [axis_sums(axis, self.back, number) for axis in axes], x.shape[: x.ndim - len(node.attrs.sizes)]
+        resizing = _Resizing(leads, sums, axes[-1].outputs if self.back else axes[-1].size)
+        cost = NANOSECONDS_PER_WEIGHT * prod(leads) * prod(len(each.cells) for each in sums)
+        function = kernel(WEIGHTED_SUMS, f"weighted:{x.dtype}")
+        name = f"weighted sums {x.dtype}"
+        return task_of(name, function, node.inputs, node.outputs, resizing, cost, NANOSECONDS_PER_PIECE)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    **dict.fromkeys(("broadcast_to", "concat", "pad", "reshape", "slice", "transpose"), _Moving()),
+    "unfold": _UnfoldLowering(),
+    "fold": _FoldLowering(),
+    "resize": _ResizeLowering(back=False),
+    "resize_transpose": _ResizeLowering(back=True),
+}

@@ -26,10 +26,9 @@ from gradspec.backends.cpu.matmul.arguments import (
 )
 from gradspec.backends.cpu.planning import MULTIPLIED, Strides, computed_float, merged
 from gradspec.backends.cpu.pointwise.plan import PointwiseProgram, epilogue_function, joins_program
-from gradspec.codegen.addresses import function_address
 from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.processor import processor
-from gradspec.codegen.records import Operand
+from gradspec.codegen.records import Operand, function_address, record_from
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
@@ -308,16 +307,15 @@ class Multiplication:
         kind = self._column_kind(b_step, b_column)
         cut, row_group = self._fitted(kind)
         places, workspace = self._places(cut, kind, row_group)
-        arguments = MatmulArguments(
+        arguments = record_from(
+            MatmulArguments,
+            shape,
             a=Operand(0),
             b=Operand(1),
             bias=Operand(2) if self.has_bias else None,
             leads=_leads(
                 shape.leads, a[:-2], b[:-2] if not cut.is_packed else (0,) * len(shape.leads), bias[:-1], size
             ),
-            rows=shape.rows,
-            columns=shape.columns,
-            products=shape.products,
             a_row=a_row,
             a_step=a_step,
             b_step=b_step,
@@ -329,13 +327,9 @@ class Multiplication:
             column_part=cut.columns,
             column_parts=cut.column_parts,
             row_group=row_group,
-            k_block=shape.k_block,
-            piece=shape.piece,
-            pieces=shape.pieces,
             piece_group=self._piece_group,
             is_split=cut.is_split,
             column_kind=kind,
-            block=shape.block,
             is_direct=cut.is_direct,
             **places,
             **self.epilogue.fields(others, 2 + self.has_bias),
@@ -424,10 +418,10 @@ class Packing:
             b=Operand(0),
             c=Operand(1),
             leads=_leads(shape.leads, nowhere, source[:-2], nowhere, shape.stored_size),
-            columns=shape.columns,
-            products=shape.products,
             b_step=step,
             b_column=column,
+            columns=shape.columns,
+            products=shape.products,
             column_part=self.part,
             column_parts=self.parts,
             k_block=shape.k_block,

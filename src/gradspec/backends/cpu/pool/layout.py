@@ -30,7 +30,7 @@ from gradspec.backends.cpu.pool.arguments import (
 )
 from gradspec.backends.cpu.pool.axes import ReducedAxis, merge_axes, one_row
 from gradspec.backends.tables import Ints, bin_spans, real_cells
-from gradspec.codegen.records import Memory, Operand, Words
+from gradspec.codegen.records import Memory, Operand, Words, record_from
 from gradspec.runtime.memory import aligned
 from gradspec.spec.window import Adaptive, AxisWindow
 
@@ -255,37 +255,20 @@ class _Layout:
         component = -(-max(elements, self.gathering_end * self.inner) // 16) * 16
         table_at = aligned(UNIT_BYTES + component * sum(pooling.components))
         plane_at = table_at + 16 * self.table_room
-        arguments = PoolArguments(
+        arguments = record_from(
+            PoolArguments,
+            self,
             **vars(self.settings),
             arrays=pooling.operands,
             axes=tuple(self._axis(i) for i in range(len(self.axes))),
             leads=tuple(Lead(n, s) for n, s in self.leads) or (Lead(1, NOWHERE),),
-            inner=self.inner,
-            inner_total=self.inner_total,
-            inner_strides=self.inner_strides,
-            blocks=self.blocks,
-            bands=self.bands,
-            has_holes=self.has_holes,
-            are_disjoint=self.are_disjoint,
-            writes_all_cells=self.writes_all_cells,
-            finish=self.finish,
-            shares=self.shares,
-            is_transposed=self.is_transposed,
-            reads_runs=self.reads_runs,
             rows=prod(axis.outputs for axis, _ in self.axes[1:-1]),
-            is_direct=self.is_direct,
-            is_staged=self.is_staged,
             staged_at=self.ring_end * self.inner + self.stretches * room,
-            staged_rows=self.staged_rows,
-            is_whole=self.is_whole,
-            tile=self.tile,
             tile_at=self.ring_end * self.inner,
             tile_room=room,
             table_at=table_at,
-            table_room=self.table_room,
             component=component,
             plane_at=plane_at,
-            gathering=self.gathering,
         )
         return KernelCall(arguments, self.planes * self.bands, aligned(plane_at + self._plane_bytes()))
 
@@ -293,19 +276,13 @@ class _Layout:
         axis, steps = self.axes[i]
         is_last = i == len(self.axes) - 1
         inside, beyond = axis.inside
-        return PoolAxis(
-            kind=axis.kind,
-            size=axis.size,
-            outputs=axis.outputs,
-            kernel=axis.kernel,
-            stride=axis.stride,
-            low=axis.low,
-            dilation=axis.dilation,
+        return record_from(
+            PoolAxis,
+            axis,
             scans=axis.doubles if is_last and self.is_row else self._scans(axis),
             volume=prod(later.kernel for later, _ in self.axes[i + 1 :]),
             slab=self.slabs[i],
             ring=self.rings[i],
-            slots=axis.slots,
             schedule=self._schedule_of(i),
             inside=inside,
             beyond=beyond,

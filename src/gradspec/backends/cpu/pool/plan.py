@@ -1,18 +1,39 @@
-"""Max and average pooling on the pooling kernels."""
+"""Pooling of every kind, and cells at places of planes, on their kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from fractions import Fraction
+from functools import cached_property, partial
+from math import copysign, inf, prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.backends.cpu.binding import task_of
-from gradspec.backends.cpu.planning import COMPUTED, computed_float, has_short_winners, is_selected_as_stored
-from gradspec.backends.cpu.pool.arguments import AxisKind, PoolSettings, Role
-from gradspec.backends.cpu.pool.axes import reaches_far, reduced_axes, transpose_axis
+from gradspec.backends.cpu.arguments import PLACE_BYTES, TILE, TapAxis
+from gradspec.backends.cpu.binding import KernelCall, task_of
+from gradspec.backends.cpu.planning import (
+    COMPUTED,
+    ONE_CELL,
+    Strides,
+    computed_float,
+    grid,
+    has_short_winners,
+    is_selected_as_stored,
+    pieces,
+    regular_axes,
+)
+from gradspec.backends.cpu.pool.arguments import (
+    AxisKind,
+    Exponent,
+    IndexKind,
+    LpPoolArguments,
+    PoolSettings,
+    Role,
+    UnpoolArguments,
+)
+from gradspec.backends.cpu.pool.axes import as_bin, reaches_far, reduced_axes, transpose_axis
 from gradspec.backends.cpu.pool.layout import (
     RECORDED_WINNERS,
     TIED_COTANGENTS,
@@ -25,13 +46,17 @@ from gradspec.backends.cpu.pool.layout import (
     Pooling,
     inverse_of,
 )
-from gradspec.backends.tables import Ints, counted_taps, real_cells
+from gradspec.backends.numpy.windows import require_in_plane
+from gradspec.backends.tables import Ints, counted_taps, real_cells, tap_ranges
 from gradspec.codegen.cache import Kernel, kernel
+from gradspec.codegen.records import Operand
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
+from gradspec.ops.smooth_pool import SmoothPool
+from gradspec.runtime.memory import aligned
 from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
-from gradspec.spec.window import AxisWindow, Window
+from gradspec.spec.window import AxisWindow, Regular, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
 MANY_WINDOWS = 27
@@ -113,10 +138,6 @@ class _MaxRequest:
             found |= mine
         return cls(**found)
 
-    @property
-    def has_outputs(self) -> bool:
-        return self.value is not None or self.indices is not None
-
 
 @dataclass(frozen=True)
 class _MaxLowering(LoweringBase):
@@ -145,7 +166,7 @@ class _MaxLowering(LoweringBase):
             if not wanted.is_vjp or not are_covered_often(window):
                 return _ties_task(window, x, wanted, node.attrs.ties)
             return _ties_transpose_task(window, x, wanted, node.attrs.ties) if wanted.value is None else None
-        if _volume(window) >= 1 << 30 or (work.reads_tape and wanted.has_outputs):
+        if _volume(window) >= 1 << 30 or (work.reads_tape and (wanted.value is not None or wanted.indices is not None)):
             return None
         return _max_task(window, x, wanted, work)
 
@@ -303,12 +324,241 @@ def value_kernel(node: Node, x: TensorType) -> Kernel:
     return pooling_kernel("sum" if node.op.name == "avg_pool" else "max", x.dtype, value_pooling(node, x))
 
 
-MAXIMUM = _MaxLowering()
+# --- smooth maxima ----------------------------------------------------------------------------------------------------
+
+
+SMOOTH_COTANGENTS = KernelFamily(scan_volume=4)  # ``kernels.smooth`` derives the 4 from the error of prefixes
+SMOOTH = replace(SMOOTH_COTANGENTS, visits_taps=True)
+SMOOTH_SHARES = replace(SMOOTH, shares_cotangents=True)
+
+SMOOTH_NAMES = {
+    "soft": "smooth maximum",
+    "soft_mean": "smooth maximum, mean",
+    "soft_spread": "smooth maximum, spread",
+    "soft_shares": "smooth maximum, shares",
+}
+
+
+@dataclass(frozen=True)
+class _SmoothRequest:
+    """The variables of one reduction; None for those that are not needed."""
+
+    value: Var | None = None
+    sent: Var | None = None
+    received: Var | None = None
+    operation: str = "soft"
+
+    @classmethod
+    def of(cls, work: Work) -> _SmoothRequest | None:
+        """None if one kernel cannot compute everything that is wanted."""
+        found: dict[str, Any] = {}
+        for node in work.nodes:
+            if node.op.name == "smooth_max_pool":
+                mine: dict[str, Any] = {"value": node.outputs[0]}
+            else:
+                operation = "soft_mean" if node.op.name == "smooth_max_mean" else "soft_spread"
+                mine = {"sent": node.inputs[1], "received": node.outputs[0], "operation": operation}
+            if found.keys() & mine.keys():
+                return None
+            found |= mine
+        return cls(**found)
+
+
+def _split_beta(attrs: SmoothPool, computed: int) -> tuple[float, float]:
+    """``(unit, softness)`` with β = unit · softness; a half where differences may overflow and still matter."""
+    beta = float(np.float32(attrs.beta) if computed == 4 else np.float64(attrs.beta))
+    least = 2.0**-64 if computed == 4 else 2.0**-512
+    unit = copysign(1.0 if abs(beta) >= least else 0.5, beta)
+    return unit, beta / unit
+
+
+def _has_padding(window: Window) -> bool:
+    return any((counted_taps(axis) != real_cells(axis)).any() for axis in window.axes)
+
+
+@dataclass(frozen=True)
+class _SmoothLowering(LoweringBase):
+    """The smooth maximum, the mean by its weights, its transpose: one reduction serves a value and a derivative."""
+
+    def key(self, node: Node) -> Hashable | None:
+        return node.inputs[0], node.attrs
+
+    def task(self, work: Work) -> Task | None:
+        wanted, attrs, x = _SmoothRequest.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
+        if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
+            return None
+        window, operation = attrs.window(x), wanted.operation
+        if reaches_far(window):
+            return None
+        roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
+        variables = {role: v for role, v in roles.items() if v is not None}
+        if operation == "soft_spread" and are_covered_often(window):
+            if wanted.value is not None:
+                return None
+            operation, variables = "soft_shares", share_variables(x, variables[Role.U], variables[Role.V])
+        pooling = _smooth_pooling(attrs, window, x, operation, tuple(variables))
+        taps = sum(min(axis.kernel, 6) for axis in pooling.axes)
+        sends = prod(axis.kernel for axis in pooling.axes) if operation == "soft_spread" else 0
+        nanoseconds = 4 + 2.0 * taps + 2.0 * sends
+        task = pooling_task(SMOOTH_NAMES[operation], operation, x.dtype, pooling, variables, nanoseconds)
+        if operation == "soft_shares" and wanted.received is not None:
+            name, operation = SMOOTH_NAMES["soft_spread"], "soft_cotangent"
+            return transpose_task(name, operation, window, task, wanted.received, pooling, SMOOTH_COTANGENTS)
+        return task
+
+
+def _smooth_pooling(attrs: SmoothPool, window: Window, x: Var, operation: str, roles: tuple[Role, ...]) -> Pooling:
+    computed, is_padded = COMPUTED[x.dtype.name], attrs.padding_mode == "zeros" and _has_padding(window)
+    unit, softness = _split_beta(attrs, computed)
+    return Pooling(
+        SMOOTH_SHARES if operation == "soft_shares" else SMOOTH,
+        tuple(map(as_bin, reduced_axes(window))),
+        lead_sizes(x, window),
+        roles,
+        PoolSettings(is_vjp=operation == "soft_spread", pads_with_zeros=is_padded, unit=unit, softness=softness),
+        components=(computed,) * (2 if operation == "soft" else 3),
+        stored=x.dtype.numpy.itemsize,
+        counts=counted_taps if is_padded else None,
+    )
+
+
+# --- norms ------------------------------------------------------------------------------------------------------------
+
+
+NORMS = "gradspec.backends.cpu.pool.kernels.lp_pool"
+
+NANOSECONDS_PER_TAP = {1.0: 1.7, 2.0: 3.3, inf: 1.2}
+NANOSECONDS_PER_POWER, NANOSECONDS_PER_PIECE = 14.0, 100.0
+
+
+def in_two(value: Fraction, width: int) -> Exponent:
+    """A number as a sum of two of ``width`` bytes.
+
+    >>> in_two(1 + Fraction(1, 2**30), 4) == Exponent(1.0, 2.0**-30)
+    True
+    """
+    number = np.float32 if width == 4 else np.float64
+    with np.errstate(over="ignore"):
+        head = float(number(float(value)))
+        rest = float(number(float(value - Fraction(head)))) if np.isfinite(head) else 0.0
+    return Exponent(head, rest)
+
+
+def _exponents(p: float, width: int) -> tuple[Exponent, Exponent]:
+    """p and 1/p."""
+    if p == inf:
+        return Exponent(inf, 0.0), Exponent(0.0, 0.0)
+    return in_two(Fraction(p), width), in_two(1 / Fraction(p), width)
+
+
+@dataclass(frozen=True)
+class _PowerPooling:
+    leads: tuple[int, ...]
+    axes: tuple[Regular, ...]
+    exponents: tuple[Exponent, Exponent]
+    """p and 1/p."""
+    width: int
+    """Bytes of the numbers computed with."""
+
+    @cached_property
+    def ranges(self) -> list[Ints]:
+        return [tap_ranges(axis) for axis in self.axes]
+
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[LpPoolArguments]:
+        along = zip(self.axes, self.ranges, *(s[len(self.leads) :] or (0,) for s in strides), strict=True)
+        axes = tuple(
+            TapAxis(axis.outputs, axis.stride * cell, output, axis.kernel, cell, 0, ranges)
+            for axis, ranges, cell, output in along
+        )
+        rows = pieces(grid(self.leads, *strides), [axis.size for axis in axes], min(TILE, axes[-1].size))
+        arguments = LpPoolArguments(Operand(0), Operand(1), rows, axes, *self.exponents)
+        return KernelCall(arguments, rows.units, PLACE_BYTES + aligned(4 * self.width * rows.tile))
+
+
+class _LpPoolLowering(LoweringBase):
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        (x,), (y,), p = node.inputs, node.outputs, node.attrs.p
+        window, function = node.attrs.window(x), kernel(NORMS, f"lp_pool:{x.dtype}")
+        axes, width = tuple(axis.trimmed() for axis in regular_axes(window)) or (ONE_CELL,), COMPUTED[x.dtype.name]
+        pooling = _PowerPooling(x.shape[: x.ndim - window.rank], axes, _exponents(p, width), width)
+        taps = y.type.size * prod(axis.kernel for axis in axes)
+        cost = taps * NANOSECONDS_PER_TAP.get(p, NANOSECONDS_PER_POWER)
+        return task_of(f"window norm {x.dtype}", function, (x,), (y,), pooling, cost, NANOSECONDS_PER_PIECE)
+
+
+# --- cells at places --------------------------------------------------------------------------------------------------
+
+
+PLACING = "gradspec.backends.cpu.pool.kernels.unpool"
+
+PLACES_PER_UNIT = 4096
+CELLS_PER_BAND = 1 << 17
+NANOSECONDS_PER_PLACE, NANOSECONDS_PER_CELL = 2.0, 0.5
+
+
+@dataclass(frozen=True)
+class _Placing:
+    """Places ``(*leads, *shape)`` in planes ``(*leads, *plane)``: numbers are scattered to them, or gathered there."""
+
+    leads: tuple[int, ...]
+    shape: tuple[int, ...]
+    plane: tuple[int, ...]
+    kind: IndexKind
+    scatters: bool
+    width: int
+    """Bytes of the numbers that sums are computed in."""
+
+    def __call__(self, strides: Sequence[Strides]) -> KernelCall[UnpoolArguments]:
+        """For strides of x, places and y."""
+        (x, places, y), (x_plane, places_plane, y_plane) = strides, (s[len(self.leads) :] for s in strides)
+        moved, plane = (x_plane, y_plane) if self.scatters else (y_plane, x_plane)
+        count, cells = prod(self.shape), prod(self.plane)
+        made, most = (cells, CELLS_PER_BAND) if self.scatters else (count, PLACES_PER_UNIT)
+        band, bands = min(made, most), -(-made // most)
+        arguments = UnpoolArguments(
+            x=Operand(0),
+            places=Operand(1),
+            y=Operand(2),
+            kind=self.kind,
+            planes=grid(self.leads, x, y),
+            place_planes=grid(self.leads, places, places),
+            moved=grid(self.shape, moved, places_plane),
+            count=count,
+            plane=grid(self.plane, plane, plane),
+            cells=cells,
+            band=band,
+            bands=bands,
+        )
+        return KernelCall(arguments, prod(self.leads) * bands, aligned(self.width * band) if self.scatters else 0)
+
+
+@dataclass(frozen=True)
+class _PlaceLowering(LoweringBase):
+    scatters: bool
+
+    def task(self, work: Work) -> Task | None:
+        (node,) = work.nodes
+        (x, indices), (y,) = node.inputs, node.outputs
+        kind, width = IndexKind.__members__.get(indices.dtype.name.upper()), COMPUTED.get(x.dtype.name, 0)
+        if kind is None or (self.scatters and not width):
+            return None
+        at = y.ndim - (len(node.attrs.output_size) if self.scatters else node.attrs.rank)
+        plane = (y if self.scatters else x).shape[at:]
+        placing = _Placing(y.shape[:at], indices.shape[at:], plane, kind, self.scatters, width)
+        name = "scatter" if self.scatters else "gather"
+        function = kernel(PLACING, f"{name}:{x.dtype if self.scatters else x.dtype.numpy.itemsize}")
+        cost = NANOSECONDS_PER_PLACE * indices.type.size + NANOSECONDS_PER_CELL * y.type.size
+        checks = ((indices, partial(require_in_plane, cells=prod(plane))),)
+        return task_of(f"{name} {x.dtype}", function, node.inputs, node.outputs, placing, cost, checks=checks)
+
 
 LOWERINGS: dict[str, Lowering] = {
-    "max_pool": MAXIMUM,
-    "max_pool_gather": MAXIMUM,
-    "max_pool_scatter": MAXIMUM,
+    **dict.fromkeys(("max_pool", "max_pool_gather", "max_pool_scatter"), _MaxLowering()),
     "avg_pool": _AverageLowering(is_transpose=False),
     "avg_pool_transpose": _AverageLowering(is_transpose=True),
+    **dict.fromkeys(("smooth_max_pool", "smooth_max_mean", "smooth_max_spread"), _SmoothLowering()),
+    "lp_pool": _LpPoolLowering(),
+    "max_gather": _PlaceLowering(scatters=False),
+    "max_unpool": _PlaceLowering(scatters=True),
 }

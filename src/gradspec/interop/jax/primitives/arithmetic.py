@@ -163,11 +163,6 @@ def _in_total_order(function: Rule) -> Rule:
     return rule
 
 
-def _platform_index(*, platforms: Sequence[Sequence[str] | None]) -> Any:
-    """What is written for CPUs, or for all that nothing is written for."""
-    return np.asarray(next(i for i, names in enumerate(platforms) if names is None or "cpu" in names), np.int32)
-
-
 def _select(which: Var, *cases: Var) -> Var:
     """The case of that number; a boolean counts as 0 or 1. What is known to be chosen everywhere is the result."""
     chosen = uniform(which)
@@ -509,7 +504,10 @@ RULES: dict[str, Rule] = {
     "shift_right_arithmetic": bits.right_shift,
     "shift_right_logical": _logical_shift,
     "select_n": _select,
-    "platform_index": _platform_index,
+    # What is written for CPUs, or for all that nothing is written for.
+    "platform_index": lambda *, platforms: np.asarray(
+        next(i for i, names in enumerate(platforms) if names is None or "cpu" in names), np.int32
+    ),
     "reduce_sum": lambda x, *, axes: sum(x, axes) if axes else x,
     "reduce_prod": lambda x, *, axes: compose.product(x, axes, False),
     "reduce_max": _extreme(compose.largest),

@@ -15,7 +15,7 @@ from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType, boolean, i64, u8
 from gradspec.interop import compose
 from gradspec.interop.indexing import scattered_rows
-from gradspec.interop.jax.types import gradspec_dtype
+from gradspec.interop.jax import gradspec_dtype
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import GATHER_ROWS
 from gradspec.ops.layout import PAD, AlongAxis, Padding, concat, getitem, transpose
@@ -89,10 +89,6 @@ def _expand_dims(x: Var, *, dimensions: Sizes) -> Var:
 
 def _slice(x: Var, *, start_indices: Sizes, limit_indices: Sizes, strides: Sizes | None) -> Var:
     return getitem(x, tuple(starmap(slice, zip(start_indices, limit_indices, strides or (1,) * x.ndim, strict=True))))
-
-
-def _rev(x: Var, *, dimensions: Sizes) -> Var:
-    return getitem(x, tuple(slice(None, None, -1 if a in dimensions else 1) for a in range(x.ndim)))
 
 
 def pad_with_gaps(x: Var, ends: Ends, value: float = 0) -> Var:
@@ -291,7 +287,9 @@ RULES: dict[str, Rule] = {
     "split": lambda x, *, sizes, axis: compose.split(x, [int(n) for n in sizes], axis),
     "tile": lambda x, *, reps: compose.tile(x, reps),
     "slice": _slice,
-    "rev": _rev,
+    "rev": lambda x, *, dimensions: getitem(
+        x, tuple(slice(None, None, -1 if a in dimensions else 1) for a in range(x.ndim))
+    ),
     "pad": _pad,
     "iota": _iota,
     "gather": _gather,

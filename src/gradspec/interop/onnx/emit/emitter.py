@@ -167,13 +167,10 @@ class Emitter:
         dtype = [v for v in operands if isinstance(v, OnnxValue)][-1].dtype
         values = [v if isinstance(v, OnnxValue) else self.constant(v, dtype) for v in operands]
         shape = np.broadcast_shapes(*(v.shape for v in values))
-        values = self._unexpanded(values, shape)
-        return self.node(op_type, values, shape, BOOL if op_type in TRUTHS else dtype, **attributes)
-
-    def _unexpanded(self, values: list[OnnxValue], shape: Shape) -> list[OnnxValue]:
-        """What was expanded only to have the same shape, as it was before: ONNX broadcasts by itself."""
+        # What was expanded only to have the same shape, as it was before: ONNX broadcasts by itself.
         sources = [self._sources.get(v.name, v) for v in values]
-        return sources if np.broadcast_shapes(*(v.shape for v in sources)) == shape else values
+        values = sources if np.broadcast_shapes(*(v.shape for v in sources)) == shape else values
+        return self.node(op_type, values, shape, BOOL if op_type in TRUTHS else dtype, **attributes)
 
     def centred(self, x: OnnxValue) -> tuple[OnnxValue, OnnxValue | None] | None:
         """The 8-bit integers that ``x`` was made of, and the zero point taken from them, if any; None if it was not."""

@@ -83,11 +83,6 @@ def _refuse_variables(node: OnnxNode) -> Var:
     raise UnsupportedError(f"{node.op_type} of values that are not known at import")
 
 
-def _if(node: OnnxNode) -> Any:
-    """The results of the branch that a known condition chooses; the other is not looked at."""
-    return node.scope.branch(node.attribute("then_branch" if node.known_number(0) else "else_branch"))
-
-
 def _cast_like(node: OnnxNode) -> Value:
     like = node.value(1)
     return _to_kind(node, like.dtype.numpy if isinstance(like, Var) else like.dtype)
@@ -413,7 +408,8 @@ HANDLERS: dict[str, Handler] = {
     "GatherND": _gather_nd,
     "GridSample": _grid_sample,
     "Identity": lambda node: node.value(0),
-    "If": _if,
+    # The results of the branch that a known condition chooses; the other is not looked at.
+    "If": lambda node: node.scope.branch(node.attribute("then_branch" if node.known_number(0) else "else_branch")),
     "OneHot": _one_hot,
     "Pad": _pad,
     "Range": _range,

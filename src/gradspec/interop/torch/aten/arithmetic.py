@@ -346,11 +346,6 @@ def _dropout(x: Var, p: float, train: bool) -> Var:
     return x
 
 
-@reads("native_dropout")
-def _native_dropout(x: Var, p: float, train: bool | None) -> tuple[Var]:
-    return (_dropout(x, p, bool(train) or train is None),)
-
-
 @reads("rrelu")
 def _rrelu(x: Var, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: object = None) -> Var:
     """Below 0 a slope that is drawn in training, and otherwise the middle one."""
@@ -449,6 +444,7 @@ reads_each(
         "_log_softmax": lambda x, dim, half_to_float: _softmax(
             log_softmax, x, dim, torch.float32 if half_to_float else None
         ),
+        "native_dropout": lambda x, p, train: (_dropout(x, p, bool(train) or train is None),),
     }
 )
 
@@ -486,21 +482,13 @@ def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Var:
     return with_places(x, positive_axis(dim, x.ndim), keepdim)[1]
 
 
-@reads("any")
-def _any(x: Var, dim: Dims = None, keepdim: bool = False) -> Var:
-    return compose.any_true(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim)
-
-
-@reads("all")
-def _all(x: Var, dim: Dims = None, keepdim: bool = False) -> Var:
-    return compose.all_true(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim)
-
-
 reads_each(
     {
         "argmin": lambda x, dim=None, keepdim=False: _argmax(compose.reversed_order(x), dim, keepdim),
         "cummax": lambda x, dim: (_along(compose.running_maximum, x, dim),),
         "cummin": lambda x, dim: (_along(compose.running_minimum, x, dim),),
+        "any": lambda x, dim=None, keepdim=False: compose.any_true(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim),
+        "all": lambda x, dim=None, keepdim=False: compose.all_true(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim),
     }
 )
 

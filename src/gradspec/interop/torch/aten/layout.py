@@ -164,16 +164,6 @@ def _split(x: Var, split_size: int, dim: int = 0) -> Any:
     return compose.split(x, [min(split_size, n - start) for start in range(0, n, split_size)] or [0], dim)
 
 
-@reads("chunk")
-def _chunk(x: Var, chunks: int, dim: int = 0) -> Any:
-    return _split(x, max(ceil(x.shape[positive_axis(dim, x.ndim)] / chunks), 1), dim)
-
-
-@reads("unbind")
-def _unbind(x: Var, dim: int = 0) -> Any:
-    return [getitem(x, _key(x, dim, i)) for i in range(x.shape[positive_axis(dim, x.ndim)])]
-
-
 @reads("slice", "slice_copy")
 def _slice(x: Var, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Var:
     return getitem(x, _key(x, dim, slice(start, end, step)))
@@ -209,6 +199,8 @@ reads_each(
     {
         "select.int select_copy": lambda x, dim, index: getitem(x, _key(x, dim, index)),
         "split_with_sizes split.sizes": lambda x, split_sizes, dim=0: compose.split(x, split_sizes, dim),
+        "chunk": lambda x, chunks, dim=0: _split(x, max(ceil(x.shape[positive_axis(dim, x.ndim)] / chunks), 1), dim),
+        "unbind": lambda x, dim=0: [getitem(x, _key(x, dim, i)) for i in range(x.shape[positive_axis(dim, x.ndim)])],
     }
 )
 
