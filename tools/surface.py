@@ -14,7 +14,7 @@ import click
 
 import gradspec as gs
 from gradspec import cli
-from gradspec.bench import compare
+from gradspec.bench import report as bench
 from gradspec.conformance import command as check
 from gradspec.conformance.model.run import Finding, Run
 from gradspec.referee import command as referee
@@ -39,7 +39,7 @@ def lines() -> Iterator[str]:
     yield f"file format: version {graphs.VERSION}: {' '.join(graphs.STRUCTURE)}"
     yield f"JSON of check: {fields(Run)}"
     yield f"JSON of check, a finding: {fields(Finding)}"
-    yield f"JSON of bench: format {compare.FORMAT}"
+    yield f"JSON of bench: format {bench.FORMAT}"
 
 
 def fields(record: type) -> str:

@@ -317,7 +317,7 @@ def by_torch(net: Network) -> Runner | None:
     import torch
 
     from gradspec.interop.torch import device
-    from gradspec.interop.torch.lower import LOWERINGS
+    from gradspec.interop.torch.device import LOWERINGS
     from gradspec.interop.torch.types import array_of, tensor_of
 
     left_out = {*device.POOLING, *(STORED_IN_PARTS if net.format in ("f16", "bf16") else ())}
