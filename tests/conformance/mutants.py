@@ -152,7 +152,7 @@ MUTANTS = (
     ),
     Mutant(
         "float32_reciprocal_for_float64",
-        POOL + "inverse.py",
+        POOL + "layout.py",
         "(np.float64, 53) if computed == 8 else (np.float32, 24)",
         "(np.float32, 24)",
     ),
@@ -201,13 +201,13 @@ MUTANTS = (
     # smooth maxima
     Mutant(
         "ignored_padding_takes_part",
-        POOL + "smooth_pool.py",
+        POOL + "plan.py",
         'attrs.padding_mode == "zeros" and _has_padding(window)',
         "_has_padding(window)",
     ),
     Mutant(
         "float32_beta_for_float64",
-        POOL + "smooth_pool.py",
+        POOL + "plan.py",
         "np.float32(attrs.beta) if computed == 4 else np.float64(attrs.beta)",
         "np.float32(attrs.beta)",
     ),
@@ -247,7 +247,7 @@ MUTANTS = (
     ),
     Mutant(
         "padding_off_by_one",
-        CONV + "cases.py",
+        CONV + "blocking.py",
         "first=line.first - before,",
         "first=line.first - before + (line.first < 0),",
     ),
@@ -380,7 +380,7 @@ MUTANTS = (
     ),
     Mutant(
         "pooled_after_convolution_with_overlap",
-        CONV + "pooling.py",
+        CONV + "plan.py",
         "or axis.kernel > axis.stride:",
         "or axis.kernel > axis.stride + 1:",
     ),

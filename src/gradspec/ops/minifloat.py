@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Op, Operand, Var
@@ -31,15 +30,16 @@ def _types(attrs: SmallFormat, *types: TensorType) -> tuple[TensorType, ...]:
 
 
 def _decompose(attrs: SmallFormat, x: Var) -> tuple[Var]:
-    """``x − detach(x)`` is 0, and has the derivative; it is no number where ``x`` is infinite."""
+    """``x − detach(x)`` is 0, and has the derivative; it is no number where ``x``, and so ``x + 1``, is infinite."""
     format, where, greater = format_of(attrs.format), OPERATORS().where, OPERATORS().greater
     size, quantum = abs(x), exact_number(format.quantum(format.emin), x)
+    more = size + 1.0
     for e in range(format.emin + 1, format.emax + 1):
         quantum = where(greater(2.0**e, size), quantum, format.quantum(e))
     y = round(x / quantum) * quantum
     most, beyond = format.largest, format.beyond(attrs.saturate)
     y = where(greater(y, most), beyond, where(greater(-most, y), -beyond, y))
-    return (y + where(OPERATORS().equal(size, inf), 0.0, x - detach(x)),)
+    return (y + where(OPERATORS().equal(more * 0.5, more), 0.0, x - detach(x)),)
 
 
 def _rounded(node: BoundedNode, x: Box) -> Box:

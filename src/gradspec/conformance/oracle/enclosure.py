@@ -26,13 +26,13 @@ from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array
 from gradspec.conformance.oracle.enclosed import OWN_TINIEST, OWN_UNIT, Enclosed, in_blocks, largest
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
-from gradspec.domains.formats import F64, Format, format_named
+from gradspec.domains.formats import F16, F64, Format, format_named
 from gradspec.graph.arrays import as_array
 from gradspec.graph.builder import Builder, apply, apply_all
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Sums, Var
 from gradspec.graph.lru import LRUCache
-from gradspec.graph.types import TensorType, f64
+from gradspec.graph.types import STORED, DType, TensorType, f64
 from gradspec.ops.box import FAST, FUNCTION, BoundArithmetic, BoundedNode, Box
 from gradspec.runtime.compiled import compile
 from gradspec.spec.errors import ShapeError
@@ -49,6 +49,11 @@ _rules = LRUCache[Callable[..., Any]](MOST_RULES)
 # --- the arithmetic of one node --------------------------------------------------------------------------------------
 
 
+def storage_format(dtype: DType) -> Format:
+    """What is stored in eight bits was rounded to them before, and is a number of float16."""
+    return F16 if dtype in STORED else format_named(dtype.name)
+
+
 @dataclass(frozen=True)
 class NodeArithmetic:
     """How results of a node are added up and stored."""
@@ -61,7 +66,7 @@ class NodeArithmetic:
 
     @staticmethod
     def of(stored: TensorType, declared: Arithmetic | None) -> NodeArithmetic:
-        storage = format_named(stored.dtype.name)
+        storage = storage_format(stored.dtype)
         how = Arithmetic.of(storage) if declared is None else declared
         return NodeArithmetic(how.accumulator(storage), storage, how)
 
@@ -362,7 +367,7 @@ class _SumNode:
 
     def _conversions(self) -> float:
         """1 if an operand has more digits than sums are added up in."""
-        digits = max((format_named(t.dtype.name).precision for t in self.types if t.is_float), default=0)
+        digits = max((storage_format(t.dtype).precision for t in self.types if t.is_float), default=0)
         return float(digits > self.how.accumulate.precision)
 
     def _inverse_grains(self, reach: Floats | float) -> Floats | None:
@@ -610,7 +615,7 @@ def enclosed_outputs(
         if not found[var].is_blunt.any():  # whatever its operator alone is known to
             return found[var]
         size = np.abs(found[var].finite)
-        least = float(format_named(var.dtype.name).unit) * float(np.median(size) if size.size else 0.0)
+        least = float(storage_format(var.dtype).unit) * float(np.median(size) if size.size else 0.0)
         return replace(found[var], alone=np.maximum(alone(var), least))
 
     return [judged(v) if v.type.is_float else found[v] for v in graph.outputs]
@@ -640,7 +645,7 @@ def _inputs(graph: Graph, arrays: Sequence[Any], spread: float, flushes: bool) -
         found[var] = Enclosed.point(array.astype(np.float64) if var.type.is_float else array, is_narrow)
         if not var.type.is_float:
             continue
-        point, form = found[var], format_named(var.dtype.name)
+        point, form = found[var], storage_format(var.dtype)
         if spread and var not in graph.constants:
             reach = point.magnitude * spread + float(form.tiniest)
             found[var] = replace(point, radius=np.where(np.isfinite(point.centre), reach, 0.0))
@@ -676,7 +681,7 @@ def _multiply_first(
 
 
 def _store(found: Enclosed, type: TensorType) -> Enclosed:
-    return _limit_to_format(found, format_named(type.dtype.name)) if type.is_float else found
+    return _limit_to_format(found, storage_format(type.dtype)) if type.is_float else found
 
 
 def _limit_to_format(found: Enclosed, form: Format) -> Enclosed:
