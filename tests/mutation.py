@@ -42,7 +42,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "gradspec"
 FILES = re.compile(
-    r"backends/cpu/(\w+)/(?:kernels/\w+|layout|axes|blocking|cases|plan|gradient|unpool|lp_pool|smooth_pool)\.py"
+    r"backends/cpu/(\w+)/(?:kernels/\w+|layout|axes|blocking|plan|gradient)\.py"
     r"|backends/(triton)/(?:pool_kernels|geometry|plans)\.py"
 )
 TESTS = {

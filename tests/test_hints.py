@@ -85,7 +85,11 @@ TRIED = {
         "f8_e4m3 is for storage; compute in another",
     ),
     "float8 of NumPy": (lambda: gs.relu(np.zeros(2, ml_dtypes.float8_e5m2)), gs.DTypeError, "f8_e5m2 is for storage"),
-    "float8 as an example": (lambda: gs.from_torch(torch.nn.ReLU(), FLOAT8), gs.UnsupportedError, "f8_e4m3 is for storage"),
+    "float8 as an example": (
+        lambda: gs.from_torch(torch.nn.ReLU(), FLOAT8),
+        gs.UnsupportedError,
+        "f8_e4m3 is for storage",
+    ),
 }
 
 

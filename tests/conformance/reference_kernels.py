@@ -141,7 +141,7 @@ class FusedLayer(Layer):
     """The same parameters, another order of things."""
 
     def forward(self, x: Any) -> Any:
-        return torch.addmm(self.inner.bias, x, self.inner.weight.T).clamp(min=0) * self.scale
+        return torch.relu(torch.addmm(self.inner.bias, x, self.inner.weight.T)) * self.scale
 
 
 class _Relu(torch.autograd.Function):
@@ -160,11 +160,19 @@ def torch_dense_own_backward(x, w, b):
     return _Relu.apply(torch.addmm(b, x, w))
 
 
+@jax.jit
 def jax_dense_jitted(x, w, b):
-    return jax.nn.relu(jnp.dot(x, w) + b)
+    return jnp.maximum(jnp.dot(x, w) + b, 0)
 
 
 # --- kernels that are wrong -------------------------------------------------------------------------------------------
+
+
+class ClampedLayer(Layer):
+    """Where its product is 0, the derivative of ``clamp`` is 1, and that of ``relu`` 0."""
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x).clamp(min=0) * self.scale
 
 
 def without_bias(x, w, b):
@@ -362,6 +370,7 @@ WRONG: list[Row] = [
     Row(its_input, attention_weights, "f32[3,9]", "is its input x"),
     Row(Stale, dense, DENSE, "same for other numbers, as a stale one"),
     Row(in_place, attention_weights, "f32[3,9]", "changes its input x"),
+    Row(ClampedLayer, Layer, "f32[3,6]", "another subgradient", modes=ALL, options={"cases": 28}),
     Row(other_tie, rectified, "f32[3,8]", "gradient", modes=("vjp",)),
     Row(nan_swallowed, clipped, "f32[3,8]", "NaN is lost"),
     Row(np_dense, dense, DENSE, "gradient of b", {"vjp": averaged_gradient}, modes=("vjp",)),

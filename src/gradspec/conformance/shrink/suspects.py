@@ -21,6 +21,7 @@ from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
 from gradspec.conformance.oracle.meaning import Bools, Floats, Judgement, round_array
+from gradspec.conformance.shrink.search import conventions
 from gradspec.domains.formats import BF16, format_named
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
@@ -83,7 +84,8 @@ def suspicion(target: Target, failures: Sequence[Failure]) -> str:
     if not wrong:
         return ""
     deadline = monotonic() + A_GUESS
-    for words, fits in _guesses(wrong):
+    is_choice = bool(conventions(failures[0].verdict.detail))
+    for words, fits in _guesses(wrong, is_choice):
         with np.errstate(all="ignore"), suppress(Exception):  # a guess that cannot be tried is none
             if all(map(fits, wrong)):
                 return words
@@ -113,8 +115,8 @@ def _results(target: Target, failures: Sequence[Failure]) -> Iterator[Wrong]:
                 yield wrong
 
 
-def _guesses(wrong: Sequence[Wrong]) -> Iterator[tuple[str, Guess]]:
-    """Those first that explain most."""
+def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Guess]]:
+    """Those first that explain most. A liberty may let a kink lie elsewhere, which says less than the choice there."""
     first = wrong[0]
     if first.got.size > 1:
         yield "the result is zeros", lambda w: not w.got.any()
@@ -125,7 +127,7 @@ def _guesses(wrong: Sequence[Wrong]) -> Iterator[tuple[str, Guess]]:
     for name in first.call.named():
         yield f"the result is its input {name}", partial(_is_input, name)
     yield "the result stays the same for other numbers, as a stale one does", _is_stale
-    if words := _smallest_liberty(wrong):
+    if not is_choice and (words := _smallest_liberty(wrong)):
         yield words, lambda _: True
     for name in first.call.named():
         yield f"its input {name} is ignored", partial(_without, name)
