@@ -18,7 +18,7 @@ from gradspec.conformance.checks.state import describe_setting
 from gradspec.conformance.judge.verdicts import labelled_argument
 from gradspec.conformance.model.verdict import RULES, Finding
 from gradspec.conformance.shrink.search import error
-from gradspec.system.forking import pause_openmp
+from gradspec.system.host import pause_openmp
 from gradspec.system.processes import environment, module_path
 
 TRIES = 3
