@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future, InvalidStateError, ProcessPoolE
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
+from socket import AF_UNIX, SOCK_DGRAM, socket
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -246,17 +247,24 @@ def the_deadly_one_and_others():
 
 
 @pytest.fixture
-def marks(tmp_path):
-    """A folder that kernels may write to."""
-    shared = Path("/dev/shm")
-    with TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as folder:
-        yield Path(folder)
+def mark(monkeypatch):
+    """A file that is made when a kernel asks for it (`kernel_doubles.leave`): it can write none that others see."""
+    with TemporaryDirectory() as folder, socket(AF_UNIX, SOCK_DGRAM) as asked:
+        file = Path(folder, "mark")
+        asked.bind(f"{file}.socket")
+        monkeypatch.setenv("GRADSPEC_TEST_MARK", str(file))
+        maker = threading.Thread(target=lambda: [file.touch() for _ in iter(lambda: asked.recv(8), b"")])
+        maker.start()
+        yield file
+        with socket(AF_UNIX, SOCK_DGRAM) as ending:
+            ending.sendto(b"", f"{file}.socket")
+        maker.join()
 
 
 @pytest.fixture
-def hangs(monkeypatch, marks):
+def hangs(monkeypatch, mark):
     """Hangs so far. Nobody's patience ends but by one: the kernel says that it hangs, and time does not matter."""
-    mark, seen, is_ready = marks / "hanging", [], processes._is_ready
+    seen, is_ready = [], processes._is_ready
 
     def until_it_hangs(pipe, event, deadline):
         while not is_ready(pipe, event, time.monotonic() + 0.02):
@@ -266,7 +274,6 @@ def hangs(monkeypatch, marks):
                 return False
         return True
 
-    monkeypatch.setenv("GRADSPEC_TEST_MARK", str(mark))
     monkeypatch.setattr(processes, "_is_ready", until_it_hangs)
     return seen
 
@@ -290,10 +297,9 @@ def test_a_batch_that_is_closed_midway_keeps_what_was_judged():
     assert [case.kind for case in target.batch(0, [right, hanging]).cases] == ["pass"]
 
 
-def test_who_is_killed_by_somebody_else_is_not_blamed(monkeypatch, marks):
-    monkeypatch.setenv("GRADSPEC_TEST_MARK", str(marks / "mark"))
+def test_who_is_killed_by_somebody_else_is_not_blamed(mark):
     assert kinds_of("Unlucky", the_deadly_one_and_others()) == ["pass"] * 8
-    assert (marks / "mark").exists()
+    assert mark.exists()
 
 
 def test_what_a_target_prints_is_no_verdict():

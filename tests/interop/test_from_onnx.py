@@ -403,19 +403,19 @@ def test_everything_unsupported_is_told_at_once():
         helper.make_node("Det", ["x"], ["a"], "first"),
         helper.make_node("Fancy", ["a"], ["b"], "own", domain="com.example"),
         helper.make_node("Det", ["b"], ["c"], "second"),
-        helper.make_node("Resize", ["x", "", "scales"], ["d"], "up", mode="cubic"),
+        helper.make_node("BatchNormalization", ["x", *4 * ["scales"]], ["d"], "up", training_mode=1),
         helper.make_node("Relu", ["d"], ["e"], "innocent"),
         helper.make_node("Reshape", ["x", "shape"], ["f"], "open"),
     ]
     inputs = [value("x", ["N", 3]), value("shape", [1], TensorProto.INT64)]
-    weights = {"scales": np.float32([2, 2]), "text": helper.make_tensor("text", TensorProto.STRING, [1], [b"no"])}
+    weights = {"scales": np.float32([2, 2, 2]), "text": helper.make_tensor("text", TensorProto.STRING, [1], [b"no"])}
     proto = model(nodes, inputs, [value("e", None)], weights)
     with pytest.raises(gs.UnsupportedError, match=r"Det \(2×\)"):
         gs.from_onnx(proto)
     with pytest.raises(gs.UnsupportedError) as caught:
         gs.from_onnx(proto, shapes={"N": 2})
     message = str(caught.value)
-    for told in ("Det (2×)", "'first'", "'second'", "com.example.Fancy", "cubic", "'up'", "'open'", "string"):
+    for told in ("Det (2×)", "'first'", "'second'", "com.example.Fancy", "training", "'up'", "'open'", "string"):
         assert told in message
     assert "innocent" not in message
 
