@@ -289,7 +289,7 @@ UNARY = {
     ),
     "silu": Peers(gs.silu, F.silu, jax.nn.silu),
     "erf": Peers(gs.erf, torch.erf, jax.lax.erf),
-    # Of whole vectors on x86-64, PyTorch's value at ∞ is NaN; of single numbers it is ∞.
+    # By oneDNN, on x86-64, PyTorch's value at ∞ is NaN (docs/findings/torch_gelu_infinite.md).
     "gelu": Peers(gs.gelu, F.gelu, partial(jax.nn.gelu, approximate=False), torch_errs={math.inf}),
     "gelu tanh": Peers(
         lambda x: gs.gelu(x, approximate="tanh"),
