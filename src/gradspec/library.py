@@ -48,7 +48,6 @@ from gradspec.ops.minifloat import round_to
 from gradspec.ops.pointwise import (
     abs,
     add,
-    atan,
     clamp,
     cos,
     detach,

@@ -156,7 +156,6 @@ SMOOTH = {
     "silu": gs.silu,
     "gelu": gs.gelu,
     "erf": gs.erf,
-    "atan": gs.atan,
     "gelu tanh": lambda x: gs.gelu(x, "tanh"),
 }
 CONDITION = {"gelu tanh": 700.0, "softplus sharp": 700.0, "softplus falling": 700.0}
@@ -281,7 +280,6 @@ UNARY = {
     "tanh": Peers(gs.tanh, torch.tanh, jnp.tanh),
     "sin": Peers(gs.sin, torch.sin, jnp.sin),
     "cos": Peers(gs.cos, torch.cos, jnp.cos),
-    "atan": Peers(gs.atan, torch.atan, jnp.atan),
     "sigmoid": Peers(gs.sigmoid, torch.sigmoid, jax.nn.sigmoid),
     "softplus": Peers(gs.softplus, F.softplus, jax.nn.softplus),
     "softplus sharp": Peers(

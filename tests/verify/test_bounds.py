@@ -23,6 +23,10 @@ NARROW, WIDE = (0.0, 2.0**-6), 0.75
 """Radii: a point or a narrow box, by turns, and a wide one."""
 
 NO_BOUNDS = {
+    "topk": "which cells are the largest",
+    "sort": "which cells are the largest",
+    "return_indices": "which cell wins",
+    "at the winners": "which cell wins",
     "grid_sample bilinear zeros (1, 2": "integers that depend on the box",
     "grid_sample nearest border (1, 1": "integers that depend on the box",
 }

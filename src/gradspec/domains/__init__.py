@@ -8,5 +8,18 @@ from gradspec.domains.formats import FORMATS, Format
 from gradspec.domains.ieee import Float, ieee
 from gradspec.domains.interval import Interval, interval
 
-__all__ = ["FORMATS", "Ball", "Domain", "Dual", "Float", "Format", "Interval", "ball", "dual", "exact", "ieee"]
-__all__ += ["interval", "rational"]
+__all__ = [
+    "FORMATS",
+    "Ball",
+    "Domain",
+    "Dual",
+    "Float",
+    "Format",
+    "Interval",
+    "ball",
+    "dual",
+    "exact",
+    "ieee",
+    "interval",
+    "rational",
+]

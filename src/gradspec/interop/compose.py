@@ -28,7 +28,6 @@ from gradspec.ops.pointwise import (
     Levels,
     abs,
     add,
-    atan,
     clamp,
     cos,
     detach,
@@ -282,69 +281,6 @@ def cosh(x: Var) -> Var:
     [1.0]
     """
     return scale(exp(x) + exp(neg(x)), 0.5)
-
-
-def asin(x: Var) -> Var:
-    """The angle whose sine is ``x``; NaN beyond ±1, as that of every function here where it is not real.
-
-    >>> asin(np.float64([0, 0.5])).round(6).tolist()
-    [0.0, 0.523599]
-    """
-    return atan(x / sqrt((1.0 - x) * (x + 1.0)))
-
-
-def acos(x: Var) -> Var:
-    return scale(atan(sqrt((1.0 - x) / (x + 1.0))), 2.0)
-
-
-def asinh(x: Var) -> Var:
-    """``log(x + √(x² + 1))``, accurate near 0 too; no square overflows.
-
-    >>> asinh(np.float32([-1e-8])).tolist() == np.arcsinh(np.float32([-1e-8])).tolist()
-    True
-    """
-
-    def above(x: Var) -> Var:
-        size = detach(maximum(x, 1.0))
-        part, one = x / size, 1.0 / size
-        return log_one_plus(x + x * (x / (size * sqrt(part * part + one * one) + 1.0)))
-
-    return _odd(x, above)
-
-
-def acosh(x: Var) -> Var:
-    beyond = x - 1.0
-    return log_one_plus(beyond + sqrt(beyond) * sqrt(beyond + 2.0))
-
-
-def atanh(x: Var) -> Var:
-    return _odd(x, lambda x: scale(log_one_plus(x * 2.0 / (1.0 - x)), 0.5))
-
-
-def _odd(x: Var, above: Callable[[Var], Var]) -> Var:
-    """A function that changes its sign with its argument, given from 0 on."""
-    (x,) = operands(x)
-    is_below = less(x, 0)
-    y = above(where(is_below, neg(x), x))
-    return where(is_below, neg(y), y)
-
-
-def float_remainder(a: Operand, b: Operand) -> Var:
-    """What is left of floats when they are divided, with the sign of the dividend; NaN for quotients of 2²⁸ or more.
-
-    In double precision quotients below that of numbers of 24 bits reach no integer by rounding, and what is taken away
-    is exact.
-
-    >>> float_remainder(np.float32([5.5, -5.5]), np.float32([2, 2])).tolist()
-    [1.5, -1.5]
-    """
-    dividend, divisor = operands(a, b)
-    if _dtype(dividend) is f64:
-        raise UnsupportedError("the remainder of float64; it is exact for smaller floats, to which gs.convert goes")
-    wide, by = convert(dividend, f64), convert(divisor, f64)
-    quotient = wide / by
-    rest = where(less(abs(quotient), 2.0**28), wide - by * detach(trunc(quotient)), nan)
-    return convert(where(equal(abs(by), inf), wide, rest), _dtype(dividend))
 
 
 def erfc(x: Var) -> Var:

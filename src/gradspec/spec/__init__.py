@@ -30,7 +30,6 @@ from gradspec.spec.minifloat import round_to
 from gradspec.spec.pointwise import (
     abs,
     add,
-    atan,
     clamp,
     cos,
     detach,
@@ -103,8 +102,19 @@ from gradspec.spec.unpool import (
 from gradspec.spec.window import Window, adaptive, regular, transposed, whole
 
 OPERATORS = (
-    *("max_pool", "avg_pool", "smooth_max_pool", "adaptive_max_pool", "adaptive_avg_pool", "global_max_pool"),
-    *("global_avg_pool", "conv", "conv_transpose", "max_unpool", "max_gather", "unfold", "fold"),
+    "max_pool",
+    "avg_pool",
+    "smooth_max_pool",
+    "adaptive_max_pool",
+    "adaptive_avg_pool",
+    "global_max_pool",
+    "global_avg_pool",
+    "conv",
+    "conv_transpose",
+    "max_unpool",
+    "max_gather",
+    "unfold",
+    "fold",
 )
 
 RANKED = (*OPERATORS, "lp_pool", "resize")
@@ -119,23 +129,128 @@ def __getattr__(name: str) -> Any:
     return operator
 
 
-__all__ = ["OPERATORS", "RANKED", "AmbiguityError", "DTypeError", "ShapeError", "Tensor", "UnsupportedError", "Window"]
-__all__ += ["abs", "adaptive", "adaptive_avg_pool", "adaptive_avg_pool_jvp", "adaptive_avg_pool_vjp"]
-__all__ += ["adaptive_max_pool", "adaptive_max_pool_jvp", "adaptive_max_pool_vjp", "add", "atan", "avg_pool"]
-__all__ += ["avg_pool_jvp", "avg_pool_vjp", "batch_norm", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_to"]
-__all__ += ["clamp", "concat", "conv", "conv_jvp", "conv_transpose", "conv_transpose_jvp", "conv_transpose_vjp"]
-__all__ += ["conv_vjp", "convert", "cos", "cross_entropy", "cumsum", "dequantize", "detach", "div", "equal", "erf"]
-__all__ += ["exp", "flatten", "floor", "fold", "fold_jvp", "fold_vjp", "gather_rows", "gelu", "global_avg_pool"]
-__all__ += ["global_avg_pool_jvp", "global_avg_pool_vjp", "global_max_pool", "global_max_pool_jvp"]
-__all__ += ["global_max_pool_vjp", "greater", "leaky_relu", "left_shift", "linear", "log", "log_softmax", "lp_pool"]
-__all__ += ["matmul", "max_gather", "max_gather_jvp", "max_gather_vjp", "max_pool", "max_pool_jvp", "max_pool_vjp"]
-__all__ += ["max_unpool", "max_unpool_jvp", "max_unpool_vjp", "maximum", "mean", "mean_transpose", "minimum"]
-__all__ += ["mse_loss", "mul", "neg", "pad", "put_label", "quantize", "regular", "relu", "reshape", "resize"]
-__all__ += ["right_shift", "round", "round_to", "scale", "scatter_add_rows", "scatter_rows", "sigmoid", "silu", "sin"]
-__all__ += ["slice", "smooth_max_pool", "smooth_max_pool_jvp", "smooth_max_pool_jvp_jvp", "smooth_max_pool_jvp_vjp"]
-__all__ += ["smooth_max_pool_vjp", "softmax", "softplus", "sqrt", "sub", "sum", "take_label", "tanh", "tensor"]
-__all__ += ["top_places", "topk", "transpose", "transposed", "trunc_divide", "unfold", "unfold_jvp", "unfold_vjp"]
-__all__ += ["where", "whole"]
+__all__ = [
+    "OPERATORS",
+    "RANKED",
+    "AmbiguityError",
+    "DTypeError",
+    "ShapeError",
+    "Tensor",
+    "UnsupportedError",
+    "Window",
+    "abs",
+    "adaptive",
+    "adaptive_avg_pool",
+    "adaptive_avg_pool_jvp",
+    "adaptive_avg_pool_vjp",
+    "adaptive_max_pool",
+    "adaptive_max_pool_jvp",
+    "adaptive_max_pool_vjp",
+    "add",
+    "avg_pool",
+    "avg_pool_jvp",
+    "avg_pool_vjp",
+    "batch_norm",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "broadcast_to",
+    "clamp",
+    "concat",
+    "conv",
+    "conv_jvp",
+    "conv_transpose",
+    "conv_transpose_jvp",
+    "conv_transpose_vjp",
+    "conv_vjp",
+    "convert",
+    "cos",
+    "cross_entropy",
+    "cumsum",
+    "dequantize",
+    "detach",
+    "div",
+    "equal",
+    "erf",
+    "exp",
+    "flatten",
+    "floor",
+    "fold",
+    "fold_jvp",
+    "fold_vjp",
+    "gather_rows",
+    "gelu",
+    "global_avg_pool",
+    "global_avg_pool_jvp",
+    "global_avg_pool_vjp",
+    "global_max_pool",
+    "global_max_pool_jvp",
+    "global_max_pool_vjp",
+    "greater",
+    "leaky_relu",
+    "left_shift",
+    "linear",
+    "log",
+    "log_softmax",
+    "lp_pool",
+    "matmul",
+    "max_gather",
+    "max_gather_jvp",
+    "max_gather_vjp",
+    "max_pool",
+    "max_pool_jvp",
+    "max_pool_vjp",
+    "max_unpool",
+    "max_unpool_jvp",
+    "max_unpool_vjp",
+    "maximum",
+    "mean",
+    "mean_transpose",
+    "minimum",
+    "mse_loss",
+    "mul",
+    "neg",
+    "pad",
+    "put_label",
+    "quantize",
+    "regular",
+    "relu",
+    "reshape",
+    "resize",
+    "right_shift",
+    "round",
+    "round_to",
+    "scale",
+    "scatter_add_rows",
+    "scatter_rows",
+    "sigmoid",
+    "silu",
+    "sin",
+    "slice",
+    "smooth_max_pool",
+    "smooth_max_pool_jvp",
+    "smooth_max_pool_jvp_jvp",
+    "smooth_max_pool_jvp_vjp",
+    "smooth_max_pool_vjp",
+    "softmax",
+    "softplus",
+    "sqrt",
+    "sub",
+    "sum",
+    "take_label",
+    "tanh",
+    "tensor",
+    "top_places",
+    "topk",
+    "transpose",
+    "transposed",
+    "trunc_divide",
+    "unfold",
+    "unfold_jvp",
+    "unfold_vjp",
+    "where",
+    "whole",
+]
 
 
 def __dir__() -> list[str]:

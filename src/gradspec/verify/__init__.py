@@ -13,8 +13,21 @@ from gradspec.verify.vnnlib import read_vnnlib
 if TYPE_CHECKING:
     from gradspec.verify.judge.run import check_bounds
 
-__all__ = ["Certificate", "CheckResult", "ProofProgress", "Property", "Result", "campaign", "check", "check_bounds"]
-__all__ += ["check_files", "explain", "prove", "read_vnnlib", "robust"]
+__all__ = [
+    "Certificate",
+    "CheckResult",
+    "ProofProgress",
+    "Property",
+    "Result",
+    "campaign",
+    "check",
+    "check_bounds",
+    "check_files",
+    "explain",
+    "prove",
+    "read_vnnlib",
+    "robust",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -97,7 +97,6 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Or": _each(np.logical_or),
     "Xor": _each(np.logical_xor),
     "Not": _each(np.logical_not),
-    "NonZero": _each(lambda a: np.argwhere(a).T.astype(np.int64)),
     "Where": _each(np.where),
     "Relu": _each(lambda a: np.maximum(a, a.dtype.type(0))),
 }

@@ -27,12 +27,37 @@ from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-__all__ = ["FakeTensor", "FakeTensorMode", "FunctionalTensor", "OpOverload", "SingleLevelFunction", "TorchDispatchMode"]
-__all__ += ["add_batch_dim", "after_autograd", "below_autograd", "boolean_dispatched", "compiler_options"]
-__all__ += ["count_modes", "decomposition_table", "enable_single_level_autograd_function", "is_forward_enabled"]
-__all__ += ["is_functorch_wrapped_tensor", "is_in_dual_level", "is_legacy_batchedtensor", "is_transforming"]
-__all__ += ["legacy_levels", "make_dual", "outside_transforms", "pytree", "remove_batch_dim", "set_forward_enabled"]
-__all__ += ["suggest_memory_format", "tracing_state", "unpack_dual", "without_tangent"]
+__all__ = [
+    "FakeTensor",
+    "FakeTensorMode",
+    "FunctionalTensor",
+    "OpOverload",
+    "SingleLevelFunction",
+    "TorchDispatchMode",
+    "add_batch_dim",
+    "after_autograd",
+    "below_autograd",
+    "boolean_dispatched",
+    "compiler_options",
+    "count_modes",
+    "decomposition_table",
+    "enable_single_level_autograd_function",
+    "is_forward_enabled",
+    "is_functorch_wrapped_tensor",
+    "is_in_dual_level",
+    "is_legacy_batchedtensor",
+    "is_transforming",
+    "legacy_levels",
+    "make_dual",
+    "outside_transforms",
+    "pytree",
+    "remove_batch_dim",
+    "set_forward_enabled",
+    "suggest_memory_format",
+    "tracing_state",
+    "unpack_dual",
+    "without_tangent",
+]
 
 _are_transforms_active: Callable[[], bool] = torch._C._are_functorch_transforms_active
 tracing_state: Callable[[], Any] = torch._C._get_tracing_state

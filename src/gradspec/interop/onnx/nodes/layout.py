@@ -352,17 +352,6 @@ def _argmax(node: OnnxNode) -> Any:
     return function(numbers, axis, node.flag("keepdims"), last=node.flag("select_last_index"))
 
 
-def _trilu(node: OnnxNode) -> Value:
-    """The cells above a diagonal or below it, and 0 elsewhere."""
-    x, upper, diagonal = node.value(0), node.flag("upper"), node.known_number(1) if node.has(1) else 0
-    if len(x.shape) < 2:
-        raise ShapeError(f"its input has the shape {x.shape}, and a matrix has two axes")
-    rows, columns = x.shape[-2:]
-    node.scope.charge(prod(x.shape) if isinstance(x, np.ndarray) else rows * columns)
-    kept = np.tri(rows, columns, int(min(max(diagonal, -rows), columns + 1)) - upper, bool) != upper
-    return where(kept, x, np.zeros((), x.dtype.numpy)) if isinstance(x, Var) else np.where(kept, x, x.dtype.type(0))
-
-
 def _one_hot(node: OnnxNode) -> Var:
     indices, values = node.variable(0), node.variable(2)
     size, axis = int(node.known_number(1)), node.axis(indices.ndim + 1)
@@ -426,7 +415,6 @@ HANDLERS: dict[str, Handler] = {
     "Tile": _tile,
     "TopK": _topk,
     "Transpose": _transpose,
-    "Trilu": _trilu,
     "Unsqueeze": _unsqueeze,
 }
 """Handlers of other modules replace those that refuse variables."""

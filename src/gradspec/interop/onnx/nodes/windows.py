@@ -19,9 +19,7 @@ from gradspec.graph.ir import Array, Var
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode, apply_to_operands, normal_axes
 from gradspec.ops.conv import conv, conv_transpose
-from gradspec.ops.gather import moved
 from gradspec.ops.layout import getitem
-from gradspec.ops.linear import matmul
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
 from gradspec.ops.pool import avg_pool, global_avg_pool, global_max_pool, max_pool
 from gradspec.ops.resize import resize
@@ -345,21 +343,18 @@ def _resize(node: OnnxNode) -> Var:
     if node.version < 11:
         return _resize_before_opset_11(node, node.known(1))
     mode = node.choice("mode", "nearest", "linear", "cubic")
-    if node.attributes.get("antialias", 0) and mode != "nearest":
+    if mode == "cubic":
+        raise UnsupportedError("Resize with mode cubic")
+    if node.attributes.get("antialias", 0) and mode == "linear":
         raise UnsupportedError("Resize with antialias")
     x = node.variable(0)
     scales, sizes = _scales_or_sizes(node)
     places = node.choice("coordinate_transformation_mode", *MODES)
     axes = [ResizedAxis(e.cells, e.outputs, *_position(places, e)) for e in _extents(node, x.shape, scales, sizes)]
     rounding = ROUNDINGS[node.choice("nearest_mode", *ROUNDINGS)]
-    y = _resize_cubic(node, x, axes) if mode == "cubic" else _resize_axes(x, axes, mode, rounding)
     if places != "tf_crop_and_resize":
-        return y
-    # Outputs beyond the input have a value of their own: those within are kept, and padded with it.
-    inside = [axis.inside for axis in axes]
-    kept = getitem(y, tuple(slice(within.start, within.stop) for within in inside))
-    pairs = [(within.start, axis.outputs - within.stop) for axis, within in zip(axes, inside, strict=True)]
-    return compose.pad(kept, pairs, "constant", node.attribute("extrapolation_value"))
+        return _resize_axes(x, axes, mode, rounding)
+    return _resize_with_extrapolation(x, axes, mode, rounding, node.attribute("extrapolation_value"))
 
 
 def _scales_or_sizes(node: OnnxNode) -> tuple[Array | None, list[int] | None]:
@@ -401,33 +396,12 @@ def _resize_axes(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str) 
     return resize(x, sizes, mode, step=step, start=start, rounding=rounding if mode == "nearest" else "floor")
 
 
-def _resize_cubic(node: OnnxNode, x: Var, axes: Sequence[ResizedAxis]) -> Var:
-    """Axis by axis, a matrix that has the weights of four cells in each row."""
-    for number, axis in enumerate(axes):
-        if not axis.is_unchanged:
-            node.scope.charge(axis.outputs * axis.cells)
-            weights = _cubic_weights(axis, Fraction(node.attribute("cubic_coeff_a")), node.flag("exclude_outside"))
-            x = moved(matmul(moved(x, number, -1), weights.T.astype(x.dtype.numpy)), -1, number)
-    return x
-
-
-def _cubic_weights(axis: ResizedAxis, a: Fraction, excludes_outside: bool) -> Array:
-    """Keys' weights of the four cells around each output; cells beyond an end are that at the end, or left out."""
-    weights = np.zeros((axis.outputs, axis.cells))
-    for o in range(axis.outputs):
-        place = axis.start + o * axis.step
-        cells = range(floor(place) - 1, floor(place) + 3)
-        taps = {cell: _cubic_weight(abs(place - cell), a) for cell in cells}
-        if excludes_outside:
-            taps = {cell: weight for cell, weight in taps.items() if 0 <= cell < axis.cells}
-        whole = sum(taps.values(), Fraction(0)) or Fraction(1)
-        for cell, weight in taps.items():
-            weights[o, min(max(cell, 0), axis.cells - 1)] += float(weight / whole)
-    return weights
-
-
-def _cubic_weight(d: Fraction, a: Fraction) -> Fraction:
-    return ((a + 2) * d - (a + 3)) * d * d + 1 if d <= 1 else a * (((d - 5) * d + 8) * d - 4) if d < 2 else Fraction(0)
+def _resize_with_extrapolation(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str, value: float) -> Var:
+    """Outputs beyond the input have a value of their own: those within are kept, and padded with it."""
+    y, inside = _resize_axes(x, axes, mode, rounding), [axis.inside for axis in axes]
+    kept = getitem(y, tuple(slice(within.start, within.stop) for within in inside))
+    pairs = [(within.start, axis.outputs - within.stop) for axis, within in zip(axes, inside, strict=True)]
+    return compose.pad(kept, pairs, "constant", value)
 
 
 HANDLERS: dict[str, Handler] = {
