@@ -78,8 +78,8 @@ def test_it_is_short_and_says_what_it_is(name):
     assert f"`{name}`" in (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 
 
-ACCUSED = pytest.mark.xfail(reason="its VJP is told as wrong, which it is not")
-"""A known fault of the judge: gradients through scales by ``amax`` and a saturating rounding."""
+ACCUSED = pytest.mark.xfail(reason="its derivatives are told as wrong; not settled")
+"""PyTorch and the reference differ in derivatives through ``float8``; which is right is not settled."""
 
 
 @pytest.mark.rows(3)
