@@ -483,6 +483,18 @@ def test_arrays_arrive_and_return_as_they_are(dtype, layout, kernel_file):
     host.close()
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_an_array_whose_numbers_change_is_the_same_object_there(library, hosted):
+    pytest.importorskip(library)
+    function = hosted("global KNOWN\nKNOWN = globals().get('KNOWN', x)\nreturn np.array([x is KNOWN, x.sum()])")
+    function.host.library = library
+    x = np.ones((2, 3), np.float32)
+    assert function(x).tolist() == [1, 6]
+    x[...] = 2
+    assert function(x).tolist() == [1, 12]
+    assert function(x[:1]).tolist() == [0, 6]
+
+
 def test_results_in_inputs_share_their_memory(hosted):
     kernel = hosted("x[0, 0] = 9\nreturn x[1:, ::-1]")
     x = X.copy()
