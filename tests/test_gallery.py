@@ -78,12 +78,8 @@ def test_it_is_short_and_says_what_it_is(name):
     assert f"`{name}`" in (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 
 
-ACCUSED = pytest.mark.xfail(reason="its derivatives are told as wrong; not settled")
-"""PyTorch and the reference differ in derivatives through ``float8``; which is right is not settled."""
-
-
 @pytest.mark.rows(3)
-@pytest.mark.parametrize("name", [pytest.param(n, marks=ACCUSED) if n == "fp8_matmul" else n for n in REFERENCES])
+@pytest.mark.parametrize("name", REFERENCES)
 def test_it_passes_its_own_judgement(name):
     run = check(ReferenceKernel(REFERENCES[name], REFERENCES[name], None), cases=12, seed=0)
     assert run.findings == []

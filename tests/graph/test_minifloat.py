@@ -11,6 +11,7 @@ import torch
 from jax import numpy as jnp
 
 import gradspec as gs
+from gradspec.conformance import enclosure
 from interop.layers import Call
 
 FORMATS = {
@@ -88,6 +89,18 @@ def test_pytorch_s_conversions_are_read_with_their_derivatives():
     assert np.array_equal(y, scaled(x).detach().numpy())
     scaled(x).sum().backward()
     np.testing.assert_allclose(g, x.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@every_dtype
+def test_a_kernel_may_round_cotangents_as_pytorch_does(name):
+    x, g = torch.linspace(-3, 5, 12, requires_grad=True), torch.linspace(0.3, 500, 12)
+    y = x.to(FORMATS[name][1]).float()
+    y.backward(g)
+    assert not torch.equal(x.grad, g)
+    graph = gs.trace(lambda x: gs.round_to(x, name), gs.f32[12]).vjp()
+    low, high = (np.asarray(end[1]) for end in enclosure(graph, x.detach().numpy(), g.numpy()))
+    np.testing.assert_array_equal(low, torch.minimum(x.grad, g))
+    np.testing.assert_array_equal(high, torch.maximum(x.grad, g))
 
 
 def test_tensors_of_eight_bits_pass_both_ways():

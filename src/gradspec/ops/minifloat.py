@@ -49,6 +49,26 @@ def _rounded(node: BoundedNode, x: Box) -> Box:
     return node.known_where(are_numbers, box) if box.varies else box
 
 
+def _may_be_rounded(node: BoundedNode, x: Box) -> Box:
+    make, attrs = OPERATORS(), node.attrs
+    low, high = (apply(ROUND_TO, attrs, end) for end in x.ends)
+    are_numbers = node.both(equal(low, low), equal(high, high))
+    return node.known_where(are_numbers, node.between(make.minimum(x.lower, low), make.maximum(x.upper, high)))
+
+
+ROUND_TANGENT: Op = Op(
+    "round_tangent",
+    SmallFormat,
+    types=_types,
+    spec=lambda attrs, x: (x,),
+    batch=leading_batch,
+    linear="jointly",
+    enclosure=_may_be_rounded,
+    transpose=lambda attrs, cotangents, types, i: apply(ROUND_TANGENT, attrs, cotangents[0]),
+    decompose=lambda attrs, x: (x,),
+)
+"""A tangent or cotangent as it is, where a kernel may round it: PyTorch and JAX convert it as they did the number."""
+
 ROUND_TO: Op = Op(
     "round_to",
     SmallFormat,
@@ -56,7 +76,10 @@ ROUND_TO: Op = Op(
     spec=lambda attrs, x: (round_to_spec(x, attrs.format, attrs.saturate),),
     batch=leading_batch,
     enclosure=_rounded,
-    jvp=lambda attrs, primals, tangents: ([apply(ROUND_TO, attrs, *primals)], tangents),
+    jvp=lambda attrs, primals, tangents: (
+        [apply(ROUND_TO, attrs, *primals)],
+        [apply(ROUND_TANGENT, attrs, *tangents)],
+    ),
     decompose=_decompose,
 )
 
@@ -66,7 +89,7 @@ def round_to(x: Operand, format: str, saturate: bool | None = None) -> Var:
 
     The dtype stays that of ``x``. What is beyond the largest number becomes that one if it is to ``saturate``, and else
     NaN in ``f8_e4m3`` and infinite in ``f8_e5m2``; None saturates all but ``f8_e5m2``, as PyTorch does. Derivatives
-    pass as if nothing were rounded, as they do through PyTorch's conversions.
+    pass as if nothing were rounded; kernels may round them to the format too, as PyTorch's conversions do.
 
     >>> import numpy as np
     >>> round_to(np.float32([0.3, 17, 500]), "f8_e4m3").tolist(), round_to(np.float32([500]), "f8_e4m3", False).tolist()
