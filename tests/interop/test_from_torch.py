@@ -901,3 +901,13 @@ def test_indices_of_one_axis_may_be_computed():
     graph = gs.from_torch(Call(lambda x, i: x[:, i - 1]), EDGES.reshape(2, 4)[:, 1:], torch.tensor([[1, 0], [3, 3]]))
     x, i = torch.arange(6.0).reshape(2, 3), torch.tensor([[0, 1], [2, 3]])
     assert torch.equal(graph(x, i), x[:, i - 1])
+
+
+def test_the_driver_of_gpus_stays_closed(monkeypatch):
+    """A process in which it is open has no copies that can use one."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(1)))
+    function = torch.cuda.is_available
+    gs.from_torch(nn.Sequential(nn.Linear(3, 2), nn.Softshrink()), gs.f32[5, 3])
+    assert not asked
+    assert torch.cuda.is_available is function

@@ -317,6 +317,18 @@ def _writes_within(node: fx.Node) -> bool:
 
 
 @contextmanager
+def without_driver() -> Iterator[None]:
+    """PyTorch asks with each operator that it traces whether there is a GPU. That opens the driver, and copies of a
+    process in which it is open cannot use a GPU; so there is none for a while, unless one is in use."""
+    asked = torch.cuda.is_available
+    torch.cuda.is_available = asked if torch.cuda.is_initialized() else lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = asked
+
+
+@contextmanager
 def _without_onednn() -> Iterator[None]:
     """Where oneDNN may run an LSTM whole, PyTorch makes it of nothing else."""
     enabled, *_ = torch.backends.mkldnn.set_flags(False, None, None, None)  # type: ignore[no-untyped-call]

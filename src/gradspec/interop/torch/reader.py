@@ -32,6 +32,7 @@ from gradspec.interop.torch.capture import (
     gives_operand,
     is_autocast,
     is_gradient_switch,
+    without_driver,
 )
 from gradspec.interop.torch.private import pytree
 from gradspec.interop.torch.types import array_of, gradspec_type, torch_dtype
@@ -40,6 +41,7 @@ from gradspec.ops.pointwise import detach
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 
 
+@without_driver()
 def read(
     model: Any,
     example_args: Sequence[Any],
