@@ -316,6 +316,19 @@ def test_the_next_call_has_a_new_process(hosted):
     assert np.array_equal(kernel(X), 2 * X)
 
 
+def test_a_kernel_may_have_worked_in_threads_when_it_was_imported(kernel_file):
+    torch = pytest.importorskip("torch")
+    if torch.get_num_threads() < 2:
+        pytest.skip("PyTorch has one thread here")
+    kernel_file(
+        "import torch\nONES = torch.ones(400, 400).exp() @ torch.ones(400, 400)\ndef kernel(x):\n    return x\n"
+    )
+    host = KernelHost("hosted_kernels:kernel")
+    host.limit = 60.0
+    assert HostedFunction(host, "", None)(X).tolist() == X.tolist()
+    host.close()
+
+
 def test_processes_end_with_the_host(hosted):
     kernel = hosted("return np.float64(os.getpid())")
     kernel(X)

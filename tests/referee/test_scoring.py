@@ -15,12 +15,21 @@ from gradspec.conformance.model.codec import decode, encode
 from gradspec.referee import campaign, scoring, timing
 from gradspec.referee.campaign import OutcomeFile, Submission, referee
 from gradspec.referee.command import outcome_page
-from gradspec.referee.formats import ProblemSource, load_objects
+from gradspec.referee.formats import ProblemSource, load_objects, load_problem
 from gradspec.referee.own_work import Dispatched, Policy, find_fallbacks, forbidden_by
 from gradspec.referee.recording import record
-from gradspec.referee.scoring import RefereeFinding, Score, ScoreSettings, close_judges, score, score_solution
+from gradspec.referee.scoring import (
+    RefereeFinding,
+    Score,
+    ScoreSettings,
+    close_judges,
+    judge_solution,
+    score,
+    score_solution,
+)
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import CAN_FORK
+from gradspec.system.hosting import HostServer
 
 HERE = Path(__file__).parent
 RELU = "import gradspec as gs\n\n\ndef reference(x):\n    return gs.relu(x)\n"
@@ -274,6 +283,20 @@ def test_primitives_of_jax_are_seen():
     jax = pytest.importorskip("jax")
     seen = record(jax.jit(lambda x: jax.numpy.tanh(x @ x.T)), "jax", "cpu", [np.ones((4, 6), np.float32)])
     assert {"dot_general", "tanh"} <= set(seen["operators"])
+
+
+@pytest.mark.exhaustive
+def test_where_the_process_of_a_problem_cannot_be_copied_references_have_processes_of_their_own(monkeypatch):
+    """As on a GPU, whose driver is open once the problem was read."""
+    monkeypatch.setattr(scoring, "unforkable", lambda: "a GPU is in use here")
+    problem = load_problem(ProblemSource("kernelbench", str(HERE / "kernelbench_mlp.py")))
+    settings = ScoreSettings(seed=1, cases=4, seconds=20.0, timed=True, rounds=3, own_work=Policy("no_reference"))
+    server = HostServer(["numpy", "torch"])
+    judged = judge_solution(str(HERE / "honest" / "torch_module.py"), problem, settings, server)
+    server.close()
+    assert (judged.verdict, judged.notes) == ("pass", ())
+    assert judged.times.kernel.calls == judged.times.eager.calls == judged.times.compiled.calls == 3
+    assert "aten.relu" in judged.own_work.operators
 
 
 def test_what_was_asked_for_and_cannot_be_done_is_said(monkeypatch):

@@ -98,6 +98,8 @@ class LoadedProblem:
     """What of the problem is not judged, and what was changed."""
     timed: Types = ()
     """The types that it is timed on, where they were asked for."""
+    source: ProblemSource | None = None
+    """Where another process can load it from; None of objects."""
     spec: Any = None
     """What the judge is given instead of the reference: a module whose parameters a kernel shares."""
 
@@ -188,7 +190,7 @@ def write_types(lists: Sequence[Types]) -> str:
 def load_problem(source: ProblemSource) -> LoadedProblem:
     """Run the code of a problem; whatever is wrong with it is raised."""
     loaders = {"kernelbench": _kernelbench, "gpumode": _gpumode, "backendbench": _backendbench, "own": _own}
-    loaded = loaders[source.format](source)
+    loaded = replace(loaders[source.format](source), source=source)
     return with_timed_types(loaded, source.sizes) if source.sizes else loaded
 
 

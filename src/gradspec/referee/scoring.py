@@ -31,7 +31,7 @@ from gradspec.referee.formats import (
     write_types,
 )
 from gradspec.referee.own_work import OwnWork, Policy, observe, source_of
-from gradspec.referee.timing import COMPILING, Times, compiled_reference, time_kernel
+from gradspec.referee.timing import COMPILING, Times, compiled_reference, contender_host, time_kernel
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import unforkable
 from gradspec.system.host import follow
@@ -240,7 +240,7 @@ def judge_kernel(
     found, own, times, notes = list(findings_of(run)), None, None, list(loaded.notes)
     if (tried := run.tally.cases.total()) < settings.cases and not found:
         notes.append(f"only {tried} of {settings.cases} cases were tried in {settings.seconds:g} s")
-    why_not = unforkable()
+    why_not = "" if loaded.source and host else unforkable()
     if why_not:
         notes += ["its own work was not observed: " + why_not] * (settings.own_work is not None)
         notes += ["it was not timed: " + why_not] * (settings.timed and not found)
@@ -257,9 +257,8 @@ def _observe_and_time(
     kernel: Any, loaded: LoadedProblem, settings: ScoreSettings, host: KernelHost | None, is_timed: bool
 ) -> tuple[OwnWork | None, Times | None]:
     """What a kernel dispatches, and how long it takes, each in a process in which nothing was called before."""
-    objects = {"eager": loaded.eager, **({"compiled": compiled_reference(loaded)} if is_timed else {})}
-    objects |= {} if host else {"kernel": kernel}
-    copies = {name: CopyHost(_following(given)) for name, given in objects.items() if given is not None}
+    copies = dict(_references(loaded, is_timed))
+    copies |= {} if host else {"kernel": CopyHost(_following(kernel))}
     for copy in copies.values():
         copy.limit, copy.device, copy.library = COMPILING, settings.device, loaded.call.array
     functions = {name: HostedFunction(copy, "", None) for name, copy in copies.items()}
@@ -278,6 +277,17 @@ def _observe_and_time(
         for copy in copies.values():
             copy.close()
     return own, times
+
+
+def _references(loaded: LoadedProblem, is_timed: bool) -> Iterable[tuple[str, KernelHost]]:
+    """The reference as it is, and compiled: in copies of this process, or in new ones where it cannot be copied."""
+    for name in ("eager", "compiled")[: 1 + is_timed]:
+        if name == "compiled" and loaded.call.array != "torch":
+            continue
+        if loaded.source and unforkable():
+            yield name, contender_host("Reference", json.dumps(encode(loaded.source)), name)
+        else:
+            yield name, CopyHost(_following(loaded.eager if name == "eager" else compiled_reference(loaded)))
 
 
 def _following(function: Callable[..., Any]) -> Callable[..., Any]:

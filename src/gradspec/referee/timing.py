@@ -25,9 +25,10 @@ from gradspec.referee.formats import MOST_CELLS, LoadedProblem, count_cells, wri
 from gradspec.referee.own_work import draw_arrays
 from gradspec.referee.recording import record
 from gradspec.system.host import enter
-from gradspec.system.hosting import ChannelError, CopyHost, HostedFunction, HostLostError, LeftBehindError
+from gradspec.system.hosting import ChannelError, HostedFunction, HostLostError, KernelHost, LeftBehindError
 
 STEPS = Path(steps.__file__).read_text(encoding="utf-8")
+CONTENDER = str(Path(steps.__file__).with_name("contender.py"))
 LOSSES = (HostLostError, ChannelError, LeftBehindError)
 WARM_UPS = 3
 """Calls that are not counted, and places in memory in which inputs lie in turn."""
@@ -107,13 +108,16 @@ def time_kernel(functions: Mapping[str, HostedFunction], loaded: LoadedProblem, 
         return time_calls(contenders, loaded, settings, notes=notes)
 
 
+def contender_host(entry: str, *init: str) -> KernelHost:
+    """The process of a class in the file of contenders, which may use a GPU."""
+    return KernelHost(CONTENDER, 0, {"entry": entry, "init": init})
+
+
 def timed_types(loaded: LoadedProblem) -> Types:
     return loaded.timed or loaded.types[0]
 
 
-def compiled_reference(loaded: LoadedProblem) -> Callable[..., Any] | None:
-    if loaded.call.array != "torch":
-        return None
+def compiled_reference(loaded: LoadedProblem) -> Callable[..., Any]:
     import torch
 
     compiled: Callable[..., Any] = torch.compile(loaded.eager)
@@ -236,25 +240,8 @@ def _seconds(action: Callable[[], object]) -> float:
 
 
 def _gpu_rates(device: str) -> tuple[float, float]:
-    """The same of a GPU, measured in a copy of this process, which may not use one itself."""
-
-    def rates() -> np.ndarray[Any, Any]:
-        import torch
-
-        def finished(action: Callable[[], object]) -> None:
-            action()
-            torch.cuda.synchronize()
-
-        def best(action: Callable[[], object]) -> float:
-            return min(_seconds(lambda: finished(action)) for _ in range(10))
-
-        block, square = torch.ones(1 << 26, device=device), torch.ones(8192, 8192, device=device, dtype=torch.float16)
-        other = torch.empty_like(block)
-        copying, product = best(lambda: other.copy_(block)), best(lambda: square @ square)
-        # What fits into the cache of a GPU moves several times as fast as what does not.
-        return np.array([8 * 2 * 4 * block.numel() / copying, 2 * 8192**3 / product])
-
-    host = CopyHost(rates)
+    """The same of a GPU, measured in a process that uses one."""
+    host = contender_host("DeviceRates", device)
     try:
         copied, multiplied = HostedFunction(host, "", None)()
         return float(copied), float(multiplied)

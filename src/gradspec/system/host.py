@@ -664,6 +664,7 @@ def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callabl
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _serve(kernel, control, *descriptors)
         if descriptors:
+            pause_openmp()  # a copy would wait for its threads
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 keep(kernel, control, wait_or_kill, *descriptors)
@@ -693,7 +694,6 @@ def keep(
 ) -> None:
     """Serve in a child, tell what it ended with, and end it when nobody is there to be told."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    pause_openmp()
     child = os.fork()
     if child == 0:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -212,7 +212,12 @@ class _View:
 class _Session:
     """A copy of the host that serves calls, at the other end of a channel."""
 
-    def __init__(self, ask: Callable[[list[int], list[int]], None], status_otherwise: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        ask: Callable[[list[int], list[int]], None],
+        status_otherwise: Callable[[], int],
+        limit: float | None = None,
+    ) -> None:
         """``ask`` is given the files of the other process, and those of this one."""
         self.owner, self.number, self._status_otherwise = os.getpid(), 0, status_otherwise
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -226,7 +231,8 @@ class _Session:
         theirs.close()
         os.close(told)
         self._place = memoryview(bytearray(LONGEST))
-        self._limit: float | None = None
+        self._limit = limit
+        self.channel.settimeout(limit)
         self._known: list[tuple[int, int, bytes]] | None = None
         self.pid = self._children = 0
         self._received()
@@ -736,7 +742,7 @@ class KernelHost:
                 self._begin()
             assert self.facts
             self._is_used = True
-            self._session = session = _Session(self._send_files, self._status)
+            self._session = session = _Session(self._send_files, self._status, self.limit)
             for name in self._modules:
                 self._send_module(session, name)
             for number in range(len(self._functions)):

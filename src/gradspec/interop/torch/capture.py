@@ -321,7 +321,8 @@ def without_driver() -> Iterator[None]:
     """PyTorch asks with each operator that it traces whether there is a GPU. That opens the driver, and copies of a
     process in which it is open cannot use a GPU; so there is none for a while, unless one is in use."""
     asked = torch.cuda.is_available
-    torch.cuda.is_available = asked if torch.cuda.is_initialized() else lambda: False
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.is_available = lambda: False
     try:
         yield
     finally:
