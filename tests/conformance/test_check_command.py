@@ -15,7 +15,7 @@ from rich.console import Console
 from gradspec.cli import main
 from gradspec.conformance import command
 from gradspec.conformance.campaign.request import Progress
-from gradspec.conformance.command import described, exit_code
+from gradspec.conformance.command import describe_progress, exit_code
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.codec import decode
@@ -322,6 +322,6 @@ def test_junit_has_a_case_per_operator_and_mode(strict):
 
 
 def test_the_line_that_is_redrawn_says_what_was_found():
-    line = described(Progress("judging", made_up(CRASH), 0.5))
+    line = describe_progress(Progress("judging", made_up(CRASH), 0.5))
     assert line == "judging 12 cases  360/min  1 defect"
-    assert described(Progress("shrinking", made_up(CRASH), 0.5, "shrinking 1 group")) == "shrinking 1 group"
+    assert describe_progress(Progress("shrinking", made_up(CRASH), 0.5, "shrinking 1 group")) == "shrinking 1 group"

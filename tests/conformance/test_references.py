@@ -36,7 +36,7 @@ from conformance.reference_kernels import (
     zeros,
 )
 from gradspec.cli import main
-from gradspec.conformance.campaign import verify
+from gradspec.conformance.campaign import reproduce
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.reference_numbers import at_kink, kinks
@@ -430,7 +430,7 @@ def test_subnormal_numbers_that_a_formula_loses_are_of_reduced_precision() -> No
 def test_reproducers_of_modules_show_their_failures_in_small_formats(
     dtype: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "A_FINDING", 600.0)  # however busy the machine
+    monkeypatch.setattr(reproduce, "A_FINDING", 600.0)  # however busy the machine
     run = check(Unbiased, spec=Biased, inputs="f32[7,6]", cases=12, seed=0, dtypes=[dtype], modes=[mode], isolate=False)
-    (shown,) = verify.verify_findings(run.findings[:1], verify.in_new_processes(sys.path), "a new process", 600)
+    (shown,) = reproduce.verify_findings(run.findings[:1], reproduce.in_new_processes(sys.path), "a new process", 600)
     assert shown.reproduced, shown.verification

@@ -14,7 +14,7 @@ import gradspec as gs
 from conformance.fake_device import FakeDevice, beyond
 from gradspec.cli import main
 from gradspec.conformance.campaign.check import check
-from gradspec.conformance.campaign.verify import verify_findings
+from gradspec.conformance.campaign.reproduce import verify_findings
 from gradspec.conformance.command import exit_code
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.reference import call_of
@@ -34,7 +34,7 @@ DEVICE = "conformance.fake_device:FakeDevice"
 def new_device(monkeypatch):
     """As in a process that has not used it."""
     monkeypatch.setattr(FakeDevice, "user", 0)
-    for limit in ("check.VERIFYING", "check.SHRINKING", "verify.A_FINDING"):
+    for limit in ("check.VERIFYING", "check.SHRINKING", "reproduce.A_FINDING"):
         monkeypatch.setattr(f"gradspec.conformance.campaign.{limit}", PATIENCE)
 
 

@@ -165,15 +165,15 @@ def _live(console: Console, clock: Callable[[], float] = monotonic) -> Iterator[
             if standing.doing and standing.stage not in told:
                 TerminalPage(console).say(standing.doing)
             told.add(standing.stage)
-            bar.update(line, description=described(standing), completed=standing.share)
+            bar.update(line, description=describe_progress(standing), completed=standing.share)
             if not errors.is_terminal and clock() >= said + NOW_AND_THEN:
                 said = clock()
-                errors.print(described(standing), markup=False)
+                errors.print(describe_progress(standing), markup=False)
 
         yield watch
 
 
-def described(standing: Standing) -> str:
+def describe_progress(standing: Standing) -> str:
     """One line: the stage, cases and their rate, and what is wrong with them so far."""
     run = standing.run
     if standing.stage == "starting":

@@ -140,15 +140,11 @@ def _rungs(entries: Sequence[RankedOperator], blocks: Sequence[str], own: Sequen
 
 
 def _sizes(op: str, blocks: Sequence[str], own: Sequence[int]) -> list[int]:
-    usual = [SIZES[0], BEYOND_GRID[0], *SIZES[1:], *BEYOND_GRID[1:]] if _on_grid(op, blocks) else SIZES
+    planes = "block_channels" if "block_out_channels" not in GEOMETRY[op] else ""
+    on_grid = tuple(blocks) in (("block_batch",), (planes,))  # samples and planes of a pooling may be blocks of a grid
+    usual = [SIZES[0], BEYOND_GRID[0], *SIZES[1:], *BEYOND_GRID[1:]] if on_grid else SIZES
     longest = most(op, blocks)
     return [size for size in dict.fromkeys([*sizes_around(own), *usual]) if not longest or size <= longest]
-
-
-def _on_grid(op: str, blocks: Sequence[str]) -> bool:
-    """Whether an axis may be one of a grid of blocks as it stands: samples, and planes of a pooling."""
-    planes = "block_channels" if "block_out_channels" not in GEOMETRY[op] else ""
-    return tuple(blocks) in (("block_batch",), (planes,))
 
 
 def _cells(entry: RankedOperator, blocks: Sequence[str], turn: int) -> list[Cell]:

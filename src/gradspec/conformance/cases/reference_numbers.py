@@ -16,7 +16,7 @@ from gradspec.conformance.cases.numbers import Numbers
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Shape
 from gradspec.conformance.model.reference import Reference, array_types, classes, reference_of, room
-from gradspec.conformance.model.values import drawn_values
+from gradspec.conformance.model.values import draw_values
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
 from gradspec.runtime.compiled import compile
@@ -46,7 +46,7 @@ class _Drawn:
             elif kind:
                 SPECIALS[kind](self, made, [name for name in floats if made[name].size])
             made |= {
-                name: drawn_values(text, made[name], room(self.problem, name), self.rng)
+                name: draw_values(text, made[name], room(self.problem, name), self.rng)
                 for name, text in self.reference.values.items()
             }
         return {name: made[name] for name in self.types}

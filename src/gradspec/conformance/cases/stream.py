@@ -22,11 +22,11 @@ from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedO
 from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, LazyList, Planned, plan, random_batch, values_of_case
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.numbers import generator, seed_of
-from gradspec.conformance.cases.problems import Goal, drawn_problem
+from gradspec.conformance.cases.problems import Goal, draw_problem
 from gradspec.conformance.cases.recipes import ladder, recipes
 from gradspec.conformance.cases.sweep import SWEPT, array_of, problem_of, rows_of, turns
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
-from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, written
+from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, write_allowed
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, RANKS, SELECTIONS, Problem
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
@@ -242,7 +242,7 @@ class _Batch:
 
     def _problem(self) -> Problem | None:
         for goal in self._goals():
-            problem = drawn_problem(self.rng, goal)
+            problem = draw_problem(self.rng, goal)
             self._answers.clear()
             if problem is not None and any(self._takes(problem, cell.mode, cell.dtype) for cell in self.planned.cells):
                 return problem
@@ -304,7 +304,7 @@ class _Batch:
         domain = self.stream.domain.without(*NOT_OF_SHAPES)
         goal = Goal(self.planned.op, self.planned.rank, self.planned.features, wide=self.planned.wide, domain=domain)
         for some in (goal, _without(goal, goal.features)):
-            problem = drawn_problem(self.rng, some)
+            problem = draw_problem(self.rng, some)
             if problem is not None:
                 return problem
         raise AssertionError(f"no problem of {self.planned.op} with {self.planned.rank} axes")
@@ -361,7 +361,7 @@ def _has_cases(entry: RankedOperator, asked: frozenset[str]) -> bool:
         return bool(have) or not asked
     geometry = [frozenset({name} & {*GEOMETRY[entry.op]}) for name in have] or [frozenset[str]()]
     goals = [Goal(entry.op, entry.rank, features, domain=entry.domain) for features in geometry]
-    return any(drawn_problem(generator(i), goal) for goal in goals for i in range(3))
+    return any(draw_problem(generator(i), goal) for goal in goals for i in range(3))
 
 
 def _at_odds(selection: Selection, domain: KernelDomain) -> str:
@@ -375,7 +375,7 @@ def _at_odds(selection: Selection, domain: KernelDomain) -> str:
             rest: dict[str, Any] = {name: ()}
             parts[f"{name} {','.join(map(str, given))}"] = replace(selection, **rest), domain
     for name, allowed in domain.entries:
-        parts[f"{name} {written(allowed)}"] = selection, domain.without(name)
+        parts[f"{name} {write_allowed(allowed)}"] = selection, domain.without(name)
     blamed = [words for words, others in parts.items() if _usable(*others)] or list(parts)
     if len(blamed) > 1:
         return f"{', '.join(blamed[:-1])} and {blamed[-1]} together"
@@ -396,7 +396,7 @@ def _find_offered(entry: RankedOperator, refusal: Refusal, known: dict[str, froz
 
     def drawn(count: int, features: frozenset[str] = frozenset(), **details: Any) -> Iterator[Problem | None]:
         goal = Goal(entry.op, entry.rank, features, domain=entry.domain, **details)
-        return (drawn_problem(rng, goal) for _ in range(count))
+        return (draw_problem(rng, goal) for _ in range(count))
 
     def takes(problem: Problem | None, mode: str, dtype: str) -> bool:
         return problem is not None and refusal(replace(problem, dtype=dtype), mode) is None

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gradspec.conformance.cases.axes import DrawnAxis, output_count
 from gradspec.conformance.cases.combinations import RankedOperator
 from gradspec.conformance.cases.numbers import generator
-from gradspec.conformance.model.parts import Parts
+from gradspec.conformance.cases.problems import assemble
 from gradspec.conformance.model.problem import (
     AVERAGES,
     COLUMNS,
@@ -241,28 +241,16 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     kernel = tuple(axis.kernel for axis in axes)
     most = SMOOTH_LEAVES if op == "smooth_max_pool" else MOST_LEAVES
     axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead), most), rng)
-    sizes = tuple(axis.size for axis in axes)
-    attributes: Row = {"output_size": sizes} if op == "fold" else {}
-    attributes |= {} if op in CONVOLUTIONS else {"kernel_size": kernel}
-    attributes |= {
-        "stride": tuple(axis.stride for axis in axes),
-        "padding": tuple((axis.lo, axis.hi) for axis in axes),
-        "dilation": tuple(axis.dilation for axis in axes),
-    }
+    if op in CONVOLUTIONS:
+        if op == "conv_transpose":  # it writes what a convolution of these windows reads
+            axes = [axis._replace(size=axis.outputs) for axis in axes]
+        return assemble(op, axes, lead, (groups, inner, outer), row["bias"])
     if op in COLUMNS:
-        return Parts(op, "f32", tuple(before), 1, channels, 1, sizes, (), False, attributes).problem()
-    if op in SLIDING_POOLS:
-        attributes |= {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
-        attributes |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
-        attributes |= (
-            {"beta": float(rng.choice((1.0, -1.0))), "padding_mode": "zeros"} if op == "smooth_max_pool" else {}
-        )
-        return Problem(op, rank, ((*lead, *sizes),), attributes | OPTIONS[row["option"]])
-    attributes["groups"] = groups
-    if op == "conv_transpose":  # it writes what a convolution of these windows reads
-        attributes["output_padding"] = tuple(axis.extra for axis in axes)
-        sizes = tuple(axis.outputs for axis in axes)
-    return Parts(op, "f32", lead, groups, inner, outer, sizes, kernel, row["bias"], attributes).problem()
+        return assemble(op, axes, (*before, channels))
+    options: Row = {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
+    options |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
+    options |= {"beta": float(rng.choice((1.0, -1.0))), "padding_mode": "zeros"} if op == "smooth_max_pool" else {}
+    return assemble(op, axes, lead, **(options | OPTIONS[row["option"]]))
 
 
 def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
@@ -327,6 +315,7 @@ def _few(counts: Sequence[int], each: int, most: int = MOST_LEAVES) -> list[int]
 def _binned(op: str, row: Row, counts: Sequence[int], rng: np.random.Generator) -> Problem:
     ties = {"ties": "first", **OPTIONS[row["option"]]} if op in SELECTIONS else {}
     if op.startswith("global"):
-        return Problem(op, row["rank"], ((*row["lead"], *counts),), {"keepdims": bool(rng.integers(2)), **ties})
-    sizes = tuple(int(n * rng.integers(1, 4) + rng.integers(0, n)) for n in counts)
-    return Problem(op, row["rank"], ((*row["lead"], *sizes),), {"output_size": tuple(counts), **ties})
+        axes = [DrawnAxis(n) for n in counts]
+        return assemble(op, axes, tuple(row["lead"]), keepdims=bool(rng.integers(2)), **ties)
+    axes = [DrawnAxis(int(n * rng.integers(1, 4) + rng.integers(0, n)), outputs=n) for n in counts]
+    return assemble(op, axes, tuple(row["lead"]), **ties)

@@ -22,6 +22,7 @@ from gradspec.conformance.cases.stream import Refusal, Stream
 from gradspec.conformance.model.case import CheckCase, Selection
 from gradspec.conformance.model.problem import INPUTS, LAYOUTS
 from gradspec.conformance.model.reference import Reference, Types, cells, free_axes, in_dtype, on_zeros
+from gradspec.conformance.model.run import Coverage
 from gradspec.conformance.model.target import Target
 
 DATA_SETS, GEOMETRIES = 8, 512
@@ -78,10 +79,6 @@ class TargetStream:
         ]
 
     @property
-    def windows(self) -> Stream | None:
-        return next((stream for stream in self.streams if isinstance(stream, Stream)), None)
-
-    @property
     def covering(self) -> int:
         return min(len(self._offering) * max(stream.covering for stream in self._offering), self.geometries)
 
@@ -89,20 +86,16 @@ class TargetStream:
     def why_nothing(self) -> tuple[str, ...]:
         return self._offering[0].why_nothing
 
-    @property
-    def lacking(self) -> tuple[tuple[str, str], ...]:
-        """Operators and modes that are asked for and not offered."""
-        return tuple(pair for stream in self.streams for pair in stream.lacking)
-
-    @property
-    def refused(self) -> tuple[tuple[str, str], ...]:
-        """Modes of references that are asked for and not offered, and why."""
-        return tuple(pair for s in self.streams if isinstance(s, ReferenceStream) for pair in s.refused)
-
-    @property
-    def unmet(self) -> tuple[str, ...]:
-        """Kinks that no numbers were found for."""
-        return tuple(words for s in self.streams if isinstance(s, ReferenceStream) for words in s.unmet)
+    def coverage(self, cases: Iterable[tuple[int, ...]]) -> Coverage:
+        """What is not offered, kinks that no numbers were found for, and triples that met in cases of these values."""
+        references = [stream for stream in self.streams if isinstance(stream, ReferenceStream)]
+        windows = next((s for s in self.streams if isinstance(s, Stream) and not s.why_nothing), None)
+        return Coverage(
+            tuple(pair for stream in self.streams for pair in stream.lacking),
+            tuple(pair for stream in references for pair in stream.refused),
+            tuple(words for stream in references for words in stream.unmet),
+            (0, 0) if windows is None else windows.space.count_triples(cases),
+        )
 
 
 # --- references -------------------------------------------------------------------------------------------------------

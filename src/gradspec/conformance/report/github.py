@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from gradspec.conformance.model.case import FEATURES, REFERENCE_FEATURES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import RULES, Finding, state_result
-from gradspec.conformance.report.finding import facts
+from gradspec.conformance.report.html import facts
 from gradspec.conformance.report.words import FAILING, MODE_WORDS, beyond, summarize, title_of
 
 
