@@ -22,7 +22,8 @@ from gradspec.conformance.model.codec import decode
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run, Tally
 from gradspec.conformance.model.verdict import RULES, Finding, Probe, Verdict, explain
-from gradspec.conformance.report import html, junit
+from gradspec.conformance.report import html
+from gradspec.conformance.report.exports import junit_text
 from gradspec.conformance.report.terminal import show, show_start
 
 POOLS = ("--ops", "max_pool", "--modes", "value", "--dtypes", "f32", "--ranks", "1,2", "--jobs", "1", "--seed", "3")
@@ -229,7 +230,7 @@ def test_exit_codes(run, strict, code):
 )
 def test_few_cases_are_told_in_every_report(fields, words):
     run = made_up(**fields)
-    pages = [" ".join(text.split()) for text in (shown(run, 200), html.page(run), junit.text(run))]
+    pages = [" ".join(text.split()) for text in (shown(run, 200), html.page(run), junit_text(run))]
     assert [words in page for page in pages] == [True, True, not words or "at least" in words]
     assert all(words or "w cases:" not in page for page in pages)
 
@@ -303,7 +304,7 @@ def test_a_run_survives_json():
 @pytest.mark.parametrize("strict", [False, True])
 def test_junit_has_a_case_per_operator_and_mode(strict):
     run = made_up(CRASH, CHOICE, errors=["case 1.2: ours"])
-    root = ET.fromstring(junit.text(run, ("defect", "convention") if strict else ("defect",)))
+    root = ET.fromstring(junit_text(run, ("defect", "convention") if strict else ("defect",)))
     (suite,) = root
     assert (root.tag, suite.tag) == ("testsuites", "testsuite")
     cases = {(case.get("classname"), case.get("name")): case for case in suite.iter("testcase")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -27,7 +27,7 @@ from gradspec.conformance.cases.axes import (
     stretch_axis,
 )
 from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
-from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, Allowed, AxisDomain, KernelDomain, frames
+from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, AxisDomain, KernelDomain, frames
 from gradspec.conformance.model.geometry import Parts, geometry_of
 from gradspec.conformance.model.geometry import leaves as most_terms
 from gradspec.conformance.model.problem import (
@@ -88,7 +88,7 @@ class Goal:
     sided: bool = False
     bare: bool = False
     equal: bool = False
-    tie_rule: str = "first"
+    tie_rule: str | None = None
     wide: bool = False
     style: str = ""
     size: int = 0
@@ -217,7 +217,8 @@ def draw_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
                 return None
             chosen = _axes(rng, one, masks)
         problem = _BUILDERS[goal.op](_Builder(rng, one, chosen))
-        if problem and one.is_met(problem, _enough_leaves(goal, attempt)):
+        few = (max(FEW_LEAVES >> 2, goal.size) if goal.blocks else FEW_LEAVES) << attempt // 3
+        if problem and one.is_met(problem, MOST_LEAVES if goal.style == "heavy" else few):
             return problem
     return None
 
@@ -233,14 +234,6 @@ def in_frames(goal: Goal) -> tuple[Goal, ...]:
         if (one.style and not one.frame) or one.assign_traits() is not None:
             found.append(one)
     return tuple(found)
-
-
-def _enough_leaves(goal: Goal, attempt: int) -> int:
-    """What all results of a problem may have together: more with every few tries."""
-    if goal.style == "heavy":
-        return MOST_LEAVES
-    few = max(FEW_LEAVES >> 2, goal.size) if goal.blocks else FEW_LEAVES
-    return few << attempt // 3
 
 
 def _draw_traits(rng: np.random.Generator, goal: Goal) -> list[int] | None:
@@ -297,7 +290,7 @@ class _Builder:
         self.sizes, self.outputs = (tuple(axis.size for axis in self.axes), tuple(axis.outputs for axis in self.axes))
 
     def lengthen(self, axes: Sequence[DrawnAxis]) -> list[DrawnAxis]:
-        """The axes, those that are to be long stretch_axis."""
+        """The axes, with those stretched that are to be long."""
         found, rank = list(axes), len(axes)
         places = {"block_width": rank - 1, "block_height": int(self.rng.integers(max(rank - 1, 1)))}
         for name, place in places.items():
@@ -307,7 +300,7 @@ class _Builder:
         return found
 
     def problem(self, lead: Shape, counts: Counts = (1, 1, 1), bias: bool = False, **options: Any) -> Problem:
-        ties = {"ties": self.prefers("ties", self.goal.tie_rule)} if self.goal.op in SELECTIONS else {}
+        ties = {"ties": self.prefers("ties", self.goal.tie_rule or "first")} if self.goal.op in SELECTIONS else {}
         return assemble(self.goal.op, self.axes, lead, counts, bias, **options, **ties)
 
     def prefers(self, name: str, wanted: Any) -> Any:
@@ -323,7 +316,8 @@ class _Builder:
         if allowed is None:
             fit = fit or [-(-least // divisor) * divisor]
         else:
-            fit = [n for n in fit if n in allowed] or [*islice(_fitting(allowed, least, divisor), 12)] or [allowed[-1]]
+            smallest = (n for n in allowed if n is not None and n >= least and n % divisor == 0)
+            fit = [n for n in fit if n in allowed] or [*islice(smallest, 12)] or [allowed[-1]]
         few = fit[:3] if self.rng.random() < 0.7 else fit
         return few[self.rng.integers(len(few))]
 
@@ -497,11 +491,6 @@ def assemble(
         return Parts(op, "f32", lead[:-1], 1, lead[-1], 1, sizes, (), False, {**first, **windows}).problem()
     own = windows if op in SLIDING_POOLS else {"output_size": outputs} if op.startswith("adaptive") else {}
     return Problem(op, len(axes), ((*lead, *sizes),) * len(INPUTS[op]), {**own, **options})
-
-
-def _fitting(allowed: Allowed, least: int, divisor: int) -> Iterator[Any]:
-    """Sizes of a domain from ``least`` on that a number divides, the smallest first."""
-    return (n for n in allowed if n is not None and n >= least and n % divisor == 0)
 
 
 _BUILDERS: dict[str, Callable[[_Builder], Problem | None]] = {

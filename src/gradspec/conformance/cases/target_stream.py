@@ -88,12 +88,11 @@ class TargetStream:
 
     def coverage(self, cases: Iterable[tuple[int, ...]]) -> Coverage:
         """What is not offered, kinks that no numbers were found for, and triples that met in cases of these values."""
-        references = [stream for stream in self.streams if isinstance(stream, ReferenceStream)]
         windows = next((s for s in self.streams if isinstance(s, Stream) and not s.why_nothing), None)
         return Coverage(
             tuple(pair for stream in self.streams for pair in stream.lacking),
-            tuple(pair for stream in references for pair in stream.refused),
-            tuple(words for stream in references for words in stream.unmet),
+            tuple(pair for stream in self.streams for pair in stream.refused),
+            tuple(words for stream in self.streams for words in stream.unmet),
             (0, 0) if windows is None else windows.space.count_triples(cases),
         )
 
@@ -247,11 +246,10 @@ class ReferenceStream:
         """The same modes, and why."""
         return tuple(pair for reference in self.references for pair in self._refused(reference))
 
-    def _refused(self, reference: Reference) -> Iterator[tuple[str, str]]:
-        types = reference.types[0]
-        for mode in (mode for mode in reference.modes(types) if mode in self.selection.chosen_modes):
-            if why := self.refusal(reference.problem(types), mode):
-                yield mode, why
+    def _refused(self, reference: Reference) -> list[tuple[str, str]]:
+        problem = reference.problem(reference.types[0])
+        modes = [mode for mode in reference.modes(reference.types[0]) if mode in self.selection.chosen_modes]
+        return [(mode, why) for mode in modes if (why := self.refusal(problem, mode))]
 
     @cached_property
     def unmet(self) -> tuple[str, ...]:
