@@ -20,8 +20,7 @@ from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.finding import places
-from gradspec.conformance.report.html import short
+from gradspec.conformance.report.html import places, short
 from gradspec.conformance.report.templates import ENVIRONMENT, read_file
 from gradspec.conformance.report.words import MODE_WORDS, kind_words, sort_operators, weak_cells
 
@@ -43,7 +42,7 @@ MOST_ROWS = 4
 def judge(target: str, seconds: float, seed: int, file: Path) -> None:
     """A run of one target, as data."""
     from gradspec.conformance import check
-    from gradspec.conformance.campaign.verify import in_new_processes, verify_findings
+    from gradspec.conformance.campaign.reproduce import in_new_processes, verify_findings
 
     run = check(target, seconds=seconds, seed=seed, allow=ALLOWED.get(target, ()), timeout=TIMEOUT)
     shown = verify_findings(run.findings, in_new_processes(sys.path), "a new process", PROGRAMS)

@@ -19,11 +19,10 @@ import pytest
 import gradspec as gs
 from conformance import kernel_doubles
 from gradspec.conformance.campaign import drive as driving
-from gradspec.conformance.campaign import findings, isolated, tasks
+from gradspec.conformance.campaign import findings, isolated
 from gradspec.conformance.campaign.check import Campaign
-from gradspec.conformance.campaign.drive import BatchPlan, Drive
+from gradspec.conformance.campaign.drive import BatchPlan, Drive, Ledger
 from gradspec.conformance.campaign.isolated import TargetError
-from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import KEPT, InProcess, limit_duplicates
 from gradspec.conformance.campaign.request import CampaignBudget
 from gradspec.conformance.cases.data import drawn
@@ -577,11 +576,11 @@ def test_a_task_is_plain_data(undisturbed):
     settings = CampaignSettings(double("Right"), 1, SELECTION, token="here")
     batches = {0: [encode(case) for case in first_cases(4, 1)]}
     with ThreadPoolExecutor(1) as pool:
-        (outcome,) = pool.submit(tasks.judge_batches, encode(settings), batches, 1.0).result()
+        (outcome,) = pool.submit(driving.judge_batches, encode(settings), batches, 1.0).result()
         assert len(workers()) == 1
-        tasks.close("another campaign")
+        driving.close("another campaign")
         assert len(workers()) == 1
-        tasks.close("here")
+        driving.close("here")
         assert workers() == []
     assert [case.kind for case in decode(Batch, outcome).cases] == ["pass"] * 4
 

@@ -15,14 +15,15 @@ from rich.console import Console
 from gradspec.cli import main
 from gradspec.conformance import command
 from gradspec.conformance.campaign.request import Progress
-from gradspec.conformance.command import described, exit_code
+from gradspec.conformance.command import describe_progress, exit_code
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.model.case import FEATURES
 from gradspec.conformance.model.codec import decode
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run, Tally
 from gradspec.conformance.model.verdict import RULES, Finding, Probe, Verdict, explain
-from gradspec.conformance.report import html, junit
+from gradspec.conformance.report import html
+from gradspec.conformance.report.exports import junit_text
 from gradspec.conformance.report.terminal import show, show_start
 
 POOLS = ("--ops", "max_pool", "--modes", "value", "--dtypes", "f32", "--ranks", "1,2", "--jobs", "1", "--seed", "3")
@@ -229,7 +230,7 @@ def test_exit_codes(run, strict, code):
 )
 def test_few_cases_are_told_in_every_report(fields, words):
     run = made_up(**fields)
-    pages = [" ".join(text.split()) for text in (shown(run, 200), html.page(run), junit.text(run))]
+    pages = [" ".join(text.split()) for text in (shown(run, 200), html.page(run), junit_text(run))]
     assert [words in page for page in pages] == [True, True, not words or "at least" in words]
     assert all(words or "w cases:" not in page for page in pages)
 
@@ -303,7 +304,7 @@ def test_a_run_survives_json():
 @pytest.mark.parametrize("strict", [False, True])
 def test_junit_has_a_case_per_operator_and_mode(strict):
     run = made_up(CRASH, CHOICE, errors=["case 1.2: ours"])
-    root = ET.fromstring(junit.text(run, ("defect", "convention") if strict else ("defect",)))
+    root = ET.fromstring(junit_text(run, ("defect", "convention") if strict else ("defect",)))
     (suite,) = root
     assert (root.tag, suite.tag) == ("testsuites", "testsuite")
     cases = {(case.get("classname"), case.get("name")): case for case in suite.iter("testcase")}
@@ -322,6 +323,6 @@ def test_junit_has_a_case_per_operator_and_mode(strict):
 
 
 def test_the_line_that_is_redrawn_says_what_was_found():
-    line = described(Progress("judging", made_up(CRASH), 0.5))
+    line = describe_progress(Progress("judging", made_up(CRASH), 0.5))
     assert line == "judging 12 cases  360/min  1 defect"
-    assert described(Progress("shrinking", made_up(CRASH), 0.5, "shrinking 1 group")) == "shrinking 1 group"
+    assert describe_progress(Progress("shrinking", made_up(CRASH), 0.5, "shrinking 1 group")) == "shrinking 1 group"

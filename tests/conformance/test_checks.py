@@ -17,15 +17,15 @@ from conformance.fake_targets import ExpectingErrors, Fake, Threaded, Writing, c
 from gradspec.conformance import Arithmetic, meaning
 from gradspec.conformance.checks import CHECKS, check_again, guards, memory, missing_errors, repeat
 from gradspec.conformance.checks.probes import probe
-from gradspec.conformance.judge.reduced import ARITHMETICS, judge_reduced, known
+from gradspec.conformance.judge.reduced import ARITHMETICS, check_modes, judge_reduced
 from gradspec.conformance.judge.reduced import REDUCED as MODES
 from gradspec.conformance.judge.verdicts import same_bits
 from gradspec.conformance.model.case import CheckCase, Selection
-from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, laid_out
+from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, lay_out
 from gradspec.conformance.model.target import ExpectedError
 from gradspec.conformance.model.verdict import RULES
 from gradspec.conformance.targets import target_named
-from gradspec.conformance.targets.native.expected_errors import IMPORTS, ROWS
+from gradspec.conformance.targets.native.program import ERROR_IMPORTS, ERROR_ROWS
 from gradspec.domains.formats import BF16
 
 # --- probes -----------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def conv_call(seed=0, scale=1.0, dtype=np.float32, channels=6, size=6):
 
 
 def pairs_call(layout="contiguous"):
-    x = laid_out(np.arange(24, dtype=np.float32).reshape(2, 3, 4) ** 2, layout, 1)
+    x = lay_out(np.arange(24, dtype=np.float32).reshape(2, 3, 4) ** 2, layout, 1)
     problem = Problem("avg_pool", 1, ((2, 3, 4),), {"kernel_size": (2,), "stride": (1,)})
     return Call(problem, "value", (x,), layout=layout, output=(2, 3, 3))
 
@@ -319,7 +319,7 @@ def test_arrays_keep_their_numbers_and_strides_wherever_they_are_put(name):
     for dtype in (np.float32, ml_dtypes.bfloat16, np.int64):
         for shape in ((2, 3, 4), (0, 3, 4), (2, 0), ()):
             for layout in LAYOUTS:
-                array = laid_out(np.arange(np.prod(shape)).reshape(shape).astype(dtype), layout, 1)
+                array = lay_out(np.arange(np.prod(shape)).reshape(shape).astype(dtype), layout, 1)
                 put = PLACINGS[name](array)
                 assert same_bits(put, array)
                 assert put.strides == array.strides
@@ -391,7 +391,7 @@ def test_expected_errors_that_are_missing():
 
 @pytest.mark.parametrize("functions", [gs.spec, gs], ids=["spec", "eager"])
 def test_the_specification_raises_the_expected_errors(functions):
-    errors = [row.expected(IMPORTS, lambda: {"gs": functions, "np": np}) for row in ROWS]
+    errors = [row.expected(ERROR_IMPORTS, lambda: {"gs": functions, "np": np}) for row in ERROR_ROWS]
     assert len(errors) == 40
     assert missing_errors(ExpectingErrors(*errors)) == []
 
@@ -484,10 +484,10 @@ def test_special_results_stay_special():
 
 def test_names_of_modes():
     assert set(ARITHMETICS) < set(MODES)
-    assert known([]) == ()
-    assert known(("tf32", "ftz")) == ("ftz", "tf32")
+    assert check_modes([]) == ()
+    assert check_modes(("tf32", "ftz")) == ("ftz", "tf32")
     with pytest.raises(ValueError, match=r"'tf16' is not a mode .* ftz, tf32"):
-        known(["ftz", "tf16"])
+        check_modes(["ftz", "tf16"])
 
 
 def test_rounding_inputs_is_of_float32_alone():

@@ -8,8 +8,9 @@ import gradspec as gs
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.model.case import CheckCase
-from gradspec.conformance.model.reference import admits, neighbouring_sizes
-from gradspec.conformance.model.values import FITS, ValueRoom, drawn_values, fitted, holds
+from gradspec.conformance.model.changes import Changes
+from gradspec.conformance.model.reference import admits
+from gradspec.conformance.model.values import FITS, ValueRoom, draw_values, fitted, holds
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
 
 ROOM = ValueRoom(9, 5)
@@ -35,7 +36,7 @@ def test_what_is_drawn_holds_and_stays(kind, dtype):
         numbers = (rng.standard_normal(shape) * 8).astype(dtype)
         if dtype == "int64" and kind in ("probabilities", "log-probabilities", "unit rows"):
             continue
-        found = drawn_values(kind, numbers, ROOM, rng)
+        found = draw_values(kind, numbers, ROOM, rng)
         assert found.dtype == numbers.dtype
         assert holds(kind, found, ROOM)
         np.testing.assert_allclose(fitted(kind, found, ROOM), found, rtol=1e-5, atol=1e-5)
@@ -64,9 +65,9 @@ def test_other_numbers_do_not_hold(kind, numbers):
 
 def test_edges_are_drawn():
     rng = np.random.default_rng(0)
-    found = np.concatenate([drawn_values("0..1", np.ones(4, np.float32), ROOM, rng) for _ in range(9)])
+    found = np.concatenate([draw_values("0..1", np.ones(4, np.float32), ROOM, rng) for _ in range(9)])
     assert {0.0, 1.0} <= {*found.tolist()}
-    labels = np.stack([drawn_values("labels or -100", np.arange(6), ROOM, rng) for _ in range(30)])
+    labels = np.stack([draw_values("labels or -100", np.arange(6), ROOM, rng) for _ in range(30)])
     assert (labels == -100).any()
     assert (labels != -100).any(1).all()
 
@@ -83,7 +84,8 @@ def test_neighbours_and_drawn_calls_have_the_values():
     call = drawn(CheckCase(0, 0, problem, "value", "large", None, "contiguous", 7, frozenset()))
     assert admits(call)
     assert not admits(call.with_arrays({**call.arrays(), "log_p": np.ones((6, 5), np.float32)}))
-    around = [other.call(call) for some in neighbouring_sizes(call).values() for other in some]
+    changes = Changes.of(call)
+    around = [other.call(call) for name in changes.differences for other in changes.other(name)]
     assert around
     assert all(map(admits, around))
 

@@ -14,7 +14,7 @@ import gradspec as gs
 from conformance import fake_device
 from conformance.fake_device import FakeDevice
 from gradspec.conformance.campaign import check as campaign
-from gradspec.conformance.campaign import sanitize
+from gradspec.conformance.campaign import reproduce
 from gradspec.conformance.campaign.local import TOGETHER, InProcess
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.stream import Stream
@@ -22,8 +22,16 @@ from gradspec.conformance.cases.target_stream import DATA_SETS, TargetStream
 from gradspec.conformance.checks import Prepared, examine
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import CampaignSettings, Selection
-from gradspec.conformance.model.device import HOST, MARGIN, NANS, ExhaustedError, OverrunError, PoisonedError, packed
-from gradspec.conformance.model.problem import DTYPES, LAYOUTS, Problem, laid_out
+from gradspec.conformance.model.device import (
+    HOST,
+    MARGIN,
+    NANS,
+    ExhaustedError,
+    OverrunError,
+    PoisonedError,
+    pack_arrays,
+)
+from gradspec.conformance.model.problem import DTYPES, LAYOUTS, Problem, lay_out
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.verdict import Failure, Finding, Verdict
 from gradspec.conformance.shrink.causes import explain_group
@@ -63,7 +71,7 @@ def fake(kernels):
 
 ARRAYS = [
     *(np.arange(24).astype(dtype).reshape(2, 3, 4) for dtype in DTYPES.values()),
-    *(laid_out(np.arange(24.0).reshape(2, 3, 4), layout, 1) for layout in LAYOUTS),
+    *(lay_out(np.arange(24.0).reshape(2, 3, 4), layout, 1) for layout in LAYOUTS),
     np.array(3, np.float32),
     np.zeros((2, 0, 3)),
     np.array([True, False]),
@@ -137,7 +145,7 @@ def test_arrays_come_back_as_they_went(memory):
 
 def test_strides_and_alignment_are_kept():
     shifted = np.zeros(9, np.float32)[1:]
-    arrays = [laid_out(np.zeros((2, 3, 4)), layout, 1) for layout in LAYOUTS if layout != "reversed"]
+    arrays = [lay_out(np.zeros((2, 3, 4)), layout, 1) for layout in LAYOUTS if layout != "reversed"]
     (call,) = TorchMemory("cpu").put([{str(i): array for i, array in enumerate([*arrays, shifted])}], NANS).calls
     *tensors, moved = call.values()
     assert [t.stride() for t in tensors] == [tuple(s // 8 for s in a.strides) for a in arrays]
@@ -145,7 +153,7 @@ def test_strides_and_alignment_are_kept():
 
 
 def test_nans_lie_around_every_array():
-    memory, places = packed([np.ones(3, np.float32), np.ones((2, 2))], NANS)
+    memory, places = pack_arrays([np.ones(3, np.float32), np.ones((2, 2))], NANS)
     for place in places:
         for side in (memory[place.start - MARGIN : place.start], memory[place.end : place.end + MARGIN]):
             assert np.isnan(side.view(place.array.dtype)).all()
@@ -558,16 +566,16 @@ exec "$5" "$6"
 
 
 def test_programs_are_run_under_the_sanitizer_and_quote_it(monkeypatch, tmp_path):
-    (tmp_path / sanitize.COMMAND).write_text(f"#!/bin/sh\n{REPORT}")
-    (tmp_path / sanitize.COMMAND).chmod(0o755)
+    (tmp_path / reproduce.COMMAND).write_text(f"#!/bin/sh\n{REPORT}")
+    (tmp_path / reproduce.COMMAND).chmod(0o755)
     with pytest.raises(ValueError, match="sanitize needs compute-sanitizer, which is not on the path"):
-        sanitize.require_sanitizer("cuda")
+        reproduce.require_sanitizer("cuda")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    sanitize.require_sanitizer("cuda")
+    reproduce.require_sanitizer("cuda")
     with pytest.raises(ValueError, match="sanitize is for kernels on a GPU, and device is 'cpu'"):
-        sanitize.require_sanitizer("cpu")
+        reproduce.require_sanitizer("cpu")
     told = Finding.of(Verdict("defect", "guard"), "max_pool", "value", reproducer="print(1)", case={"a": 1})
-    quoted, other = sanitize.sanitize_findings([told, replace(told, kind="convention")], (), 60.0)
+    quoted, other = reproduce.sanitize_findings([told, replace(told, kind="convention")], (), 60.0)
     assert quoted.reproducer.splitlines() == [
         "print(1)",
         "# compute-sanitizer memcheck: Invalid __global__ write of size 4 bytes",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradspec.conformance.campaign.local import InProcess
-from gradspec.conformance.cases.problems import Goal, drawn_problem
+from gradspec.conformance.cases.problems import Goal, draw_problem
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.domain import EVERYTHING, KernelDomain, frames
@@ -305,4 +305,4 @@ def test_a_kernel_that_declines_everything_says_what_it_said():
 def test_problems_are_drawn_by_construction():
     """Without the domain, one in many thousands would fit: so it is not by luck that every one does."""
     rng = np.random.default_rng(0)
-    assert all(drawn_problem(rng, Goal("conv", 2, domain=NARROW)) for _ in range(50))
+    assert all(draw_problem(rng, Goal("conv", 2, domain=NARROW)) for _ in range(50))

@@ -14,7 +14,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.conformance.campaign import check as campaign
-from gradspec.conformance.campaign import isolated, verify
+from gradspec.conformance.campaign import isolated, reproduce
 from gradspec.conformance.targets.user import target as user
 from gradspec.system import forking
 from gradspec.testing import check_kernel
@@ -110,7 +110,7 @@ def test_prints_and_warnings_come_through_once(capsys):
 def impatient(monkeypatch):
     monkeypatch.setattr(isolated, "FIRST", 0.0)
     monkeypatch.setattr(campaign, "PROBING", 0.0)
-    monkeypatch.setattr(verify, "A_FINDING", 0.1)
+    monkeypatch.setattr(reproduce, "A_FINDING", 0.1)
     monkeypatch.setattr(forking, "ENDING", 0.0)
     monkeypatch.setattr(user, "MOST_HANGS", 0)
 

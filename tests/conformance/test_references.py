@@ -36,7 +36,7 @@ from conformance.reference_kernels import (
     zeros,
 )
 from gradspec.cli import main
-from gradspec.conformance.campaign import verify
+from gradspec.conformance.campaign import reproduce
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.cases.data import drawn
 from gradspec.conformance.cases.reference_numbers import at_kink, kinks
@@ -46,7 +46,8 @@ from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import Call
 from gradspec.conformance.model.reference import Reference, array_types, free_axes
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.report import html, junit
+from gradspec.conformance.report import html
+from gradspec.conformance.report.exports import junit_text
 from gradspec.conformance.report.words import weak_cells
 from gradspec.conformance.targets.reference.loading import reference_from
 from gradspec.testing import FewCasesWarning, check_kernel
@@ -273,7 +274,7 @@ def test_cells_that_say_little_are_counted():
 def test_reports_are_written():
     run = failing(WRONG[0])
     assert decode(type(run), json.loads(json.dumps(encode(run)))).findings == run.findings
-    suite = ET.fromstring(junit.text(run))[0]
+    suite = ET.fromstring(junit_text(run))[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert "Its input b is ignored" in html.page(run)
 
@@ -430,7 +431,7 @@ def test_subnormal_numbers_that_a_formula_loses_are_of_reduced_precision() -> No
 def test_reproducers_of_modules_show_their_failures_in_small_formats(
     dtype: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "A_FINDING", 600.0)  # however busy the machine
+    monkeypatch.setattr(reproduce, "A_FINDING", 600.0)  # however busy the machine
     run = check(Unbiased, spec=Biased, inputs="f32[7,6]", cases=12, seed=0, dtypes=[dtype], modes=[mode], isolate=False)
-    (shown,) = verify.verify_findings(run.findings[:1], verify.in_new_processes(sys.path), "a new process", 600)
+    (shown,) = reproduce.verify_findings(run.findings[:1], reproduce.in_new_processes(sys.path), "a new process", 600)
     assert shown.reproduced, shown.verification

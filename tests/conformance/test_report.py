@@ -24,8 +24,7 @@ from gradspec.conformance.model.problem import INPUTS, MODES, SELECTIONS, Call, 
 from gradspec.conformance.model.run import Run, Tally
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, RULES, Finding, Probe
 from gradspec.conformance.oracle.expected import expected
-from gradspec.conformance.report.finding import picture
-from gradspec.conformance.report.html import page, short, shown
+from gradspec.conformance.report.html import page, picture, short, shown
 from gradspec.conformance.report.planes import MarkedPlane, draw_grids
 from gradspec.conformance.report.scenes import SCENES, scene
 from gradspec.conformance.report.words import summarize

@@ -9,7 +9,7 @@ import pytest
 
 from conformance import stateful_kernels as kernels
 from gradspec.conformance.campaign.replay import told
-from gradspec.conformance.campaign.verify import in_copies, in_new_processes, other, verify_findings
+from gradspec.conformance.campaign.reproduce import in_copies, in_new_processes, other, verify_findings
 from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.verdict import Failure, Verdict
 from gradspec.conformance.shrink.causes import finding

@@ -12,14 +12,14 @@ import pytest
 from conformance.target_calls import call_of
 from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.changes import Changes
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.conformance.model.problem import FLOATS, INPUTS, MODES, Call, Problem, Results
 from gradspec.conformance.model.verdict import FINDINGS, RULES, Failure, Finding, Verdict
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.shrink import search as shrinking
 from gradspec.conformance.shrink.causes import explain_group, finding, groups, merge_findings, pick_varied, unexplained
-from gradspec.conformance.shrink.search import manner, shrink
-from gradspec.conformance.shrink.steps import size, steps
+from gradspec.conformance.shrink.search import manner, shrink, size
 from gradspec.conformance.targets.native.target import NativeTarget
 from gradspec.spec.errors import ShapeError
 from gradspec.system.forking import CAN_FORK, fate
@@ -347,7 +347,7 @@ def test_every_step_is_a_legal_call(problem):
     call = call_of(problem, "second")
     call = replace(call, directions=call.directions[: len(problem.differentiable)])
     taken = 0
-    for step in steps(call, None):
+    for step in Changes.of(call).smaller(None):
         try:
             small = step.call(call)
         except ShapeError:  # the geometry says that there is no such problem

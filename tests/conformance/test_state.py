@@ -9,18 +9,11 @@ import gradspec as gs
 from conformance import stateful_kernels as kernels
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.checks import examine, state
-from gradspec.conformance.checks.neighbours import (
-    ATTRIBUTES,
-    SIZES,
-    neighbour,
-    neighbours,
-    others,
-    reverse,
-    structural,
-)
+from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, reverse
 from gradspec.conformance.judge.verdicts import judge_call
-from gradspec.conformance.model.attributes import known, settled
 from gradspec.conformance.model.case import Selection
+from gradspec.conformance.model.changes import ATTRIBUTES, OTHER_SIZES, Changes
+from gradspec.conformance.model.geometry import default_attributes, with_defaults
 from gradspec.conformance.model.problem import INPUTS, MODES, Call, Problem
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
@@ -97,7 +90,7 @@ def things(call):
     """All that a call is, by name."""
     problem = call.problem
     return {
-        **{f"attribute {n}": v for n, v in settled(problem.op, problem.rank, problem.attributes).items()},
+        **{f"attribute {n}": v for n, v in with_defaults(problem.op, problem.rank, problem.attributes).items()},
         **{f"shape of {name}": array.shape for name, array in call.arrays().items()},
         "dtype": problem.dtype,
         "layout": call.layout,
@@ -110,7 +103,7 @@ def things(call):
 def test_a_neighbour_is_a_legal_call_that_differs_in_what_is_named(op, mode):
     call = call_of(op, mode)
     there, kinds = things(call), set[str]()
-    for difference in (*structural(call), *others(call, ("other",))):
+    for difference in (*Changes.of(call).differences, *others(call, ("other",))):
         for other in neighbours(call, difference):
             kinds.add(difference)
             changed = {name for name, value in things(other).items() if value != there[name]}
@@ -121,11 +114,11 @@ def test_a_neighbour_is_a_legal_call_that_differs_in_what_is_named(op, mode):
                 assert [n for n, is_same in same.items() if not is_same] == [name]
             elif difference in ATTRIBUTES:
                 assert {n for n in changed if n.startswith("attribute")} == {f"attribute {difference}"}
-            elif difference in SIZES:
+            elif difference in OTHER_SIZES:
                 assert all(n.startswith("shape") for n in changed) or op == "fold"
             else:
                 assert changed == {difference.partition(" ")[0]}
-    own = {name for name in known(op) if name in ATTRIBUTES} - {"ceil_mode", "count_include_pad"}
+    own = {name for name in default_attributes(op) if name in ATTRIBUTES} - {"ceil_mode", "count_include_pad"}
     missing = own - kinds - ({"ties"} if mode == "value" else set()) - {"output_size", "output_padding"}
     missing -= {"keepdims"} if mode in ("vjp", "second") else set()  # the cotangent would have another shape
     assert not missing
@@ -194,7 +187,7 @@ def product(x, w):
 def test_only_the_neighbouring_size_that_is_chosen_is_read(rows, monkeypatch):
     target = ReferenceKernel(lambda x, w: np.maximum(x, 0) @ w, product, f"f32[{rows},9],f32[9,11]")
     call = on_zeros(target.reference.problem(target.reference.types[0]), "value")
-    every = {name: list(neighbours(call, name)) for name in structural(call)}
+    every = {name: list(neighbours(call, name)) for name in Changes.of(call).differences}
     seen, trace, own = [], target.reference._trace, target.reference.types[0]
     monkeypatch.setattr(target.reference, "_trace", lambda types: seen.append(types) or trace(types))
     monkeypatch.setattr(target.reference, "_trial", lambda types: None)

@@ -10,7 +10,7 @@ import pytest
 from conformance.target_calls import call_of, every_way, printed_by, same, wrong
 from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.judge.conventions import CONVENTIONS
-from gradspec.conformance.judge.reduced import known
+from gradspec.conformance.judge.reduced import check_modes
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.problem import Call, Problem
 from gradspec.conformance.model.target import NotOfferedError
@@ -102,7 +102,7 @@ def test_patches_of_what_is_not_finite_are_not_offered():
 
 
 def test_modes_of_reduced_precision_are_known_by_their_names():
-    assert set(JAX.composed(PROBLEMS["average"], "value")) <= set(known(JAX.reduced()))
+    assert set(JAX.composed(PROBLEMS["average"], "value")) <= set(check_modes(JAX.reduced()))
     assert JAX.composed(PROBLEMS["conv"], "value") == {"parts"}
     assert JAX.composed(PROBLEMS["conv, dilated"], "value") == frozenset()
     assert JAX.conventions() <= CONVENTIONS.keys()

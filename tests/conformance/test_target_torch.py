@@ -20,10 +20,10 @@ from gradspec.conformance.cases.target_stream import ReferenceStream
 from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.case import Selection
-from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, Array, Call, Problem, laid_out
+from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, Array, Call, Problem, lay_out
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named
-from gradspec.conformance.targets.torch import modules
+from gradspec.conformance.targets.torch import target as torch_target
 from gradspec.conformance.targets.torch.functions import function, undocumented
 from gradspec.conformance.targets.torch.target import TorchWindows, in_channels_last
 from gradspec.system.host import enter
@@ -87,7 +87,7 @@ def made(problem: Problem, mode: str, layout: str = "contiguous", seed: int = 0)
     inputs = [None if shape is None else numbers(generator, shape, problem.dtype) for shape in problem.shapes]
     if problem.op == "max_unpool":
         inputs[1] = places(generator, problem.shapes[0], prod(problem.attributes["output_size"]))
-    call = Call(problem, mode, tuple(None if a is None else laid_out(a, layout, problem.rank) for a in inputs))
+    call = Call(problem, mode, tuple(None if a is None else lay_out(a, layout, problem.rank) for a in inputs))
     wide = [None if a is None else a.astype(np.int64 if a.dtype.kind in "iu" else np.float64) for a in inputs]
     output = np.shape(getattr(spec, problem.op)(*wide, **problem.attributes).tolist())
     along = tuple(numbers(generator, call.named()[name].shape, problem.dtype) for name in problem.differentiable)
@@ -155,7 +155,7 @@ def test_modules_of_graphs_pass(name: str) -> None:
 
 
 def test_a_wrong_module_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "to_torch", lambda graph: lambda x: x[..., :2] * 0)
+    monkeypatch.setattr(torch_target, "to_torch", lambda graph: lambda x: x[..., :2] * 0)
     call = made(Problem("max_pool", 1, ((1, 1, 4),), {"kernel_size": (2,)}), "value")
     assert {verdict.kind for verdict in judge_call(target_named("to_torch"), call)} == {"defect"}
 

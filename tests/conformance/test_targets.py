@@ -8,7 +8,7 @@ import pytest
 from conformance.target_calls import call_of
 from gradspec.conformance.checks import missing_errors
 from gradspec.conformance.judge.verdicts import judge_call
-from gradspec.conformance.model.problem import DTYPES, INPUTS, LAYOUTS, MODES, Call, Problem, laid_out
+from gradspec.conformance.model.problem import DTYPES, INPUTS, LAYOUTS, MODES, Call, Problem, lay_out
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named
 from gradspec.conformance.targets.native.program import sample, samples
@@ -44,7 +44,7 @@ def every_way(target: NativeTarget, call: Call) -> list[Call]:
 
 def in_layout(call: Call, layout: str) -> Call:
     def lay(array):
-        return None if array is None else laid_out(array, layout, call.problem.rank)
+        return None if array is None else lay_out(array, layout, call.problem.rank)
 
     return replace(
         call,

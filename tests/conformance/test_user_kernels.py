@@ -10,7 +10,7 @@ import pytest
 
 import gradspec as gs
 from conformance.target_calls import call_of
-from gradspec.conformance.campaign.request import known_target
+from gradspec.conformance.campaign.request import check_target
 from gradspec.conformance.checks import guards
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.problem import MODES, Problem
@@ -377,7 +377,7 @@ def test_the_current_folder_is_searched(folder):
     assert target_named("kernels_here:inside").ops == ("avg_pool",)
     assert target_named("kernels_here:inside").name == "kernels_here:inside"
     assert target_named("kernels_here").ops == ("max_pool",)
-    assert known_target("kernels_here") == "kernels_here"
+    assert check_target("kernels_here") == "kernels_here"
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ import gradspec as gs
 from conformance.fake_device import FakeDevice, beyond
 from gradspec.cli import main
 from gradspec.conformance.campaign.check import check
-from gradspec.conformance.campaign.verify import verify_findings
+from gradspec.conformance.campaign.reproduce import verify_findings
 from gradspec.conformance.command import exit_code
 from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.reference import call_of
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import Failure, Finding
-from gradspec.conformance.report import junit
+from gradspec.conformance.report.exports import junit_text
 from gradspec.conformance.report.words import summarize, too_few
 from gradspec.conformance.shrink.search import shrink
 from gradspec.conformance.targets.reference.kernel import ReferenceKernel
@@ -34,7 +34,7 @@ DEVICE = "conformance.fake_device:FakeDevice"
 def new_device(monkeypatch):
     """As in a process that has not used it."""
     monkeypatch.setattr(FakeDevice, "user", 0)
-    for limit in ("check.VERIFYING", "check.SHRINKING", "verify.A_FINDING"):
+    for limit in ("check.VERIFYING", "check.SHRINKING", "reproduce.A_FINDING"):
         monkeypatch.setattr(f"gradspec.conformance.campaign.{limit}", PATIENCE)
 
 
@@ -323,7 +323,7 @@ def test_a_mode_that_was_asked_for_and_not_judged_is_told_and_is_no_success():
     run = verdict(detached, doubled, "f32[3,4]", modes=["value", "vjp"], array="torch", cases=24)
     assert "Not judged: VJP, because its result does not carry derivatives." in summarize(run)
     assert exit_code(run) == 3
-    assert "Not judged: VJP" in junit.text(run)
+    assert "Not judged: VJP" in junit_text(run)
 
 
 def test_a_mode_that_nobody_asked_for_is_told_only():

@@ -25,8 +25,7 @@ from gradspec.conformance.model.case import FEATURES, REFERENCE_FEATURES
 from gradspec.conformance.model.codec import encode
 from gradspec.conformance.model.problem import DTYPES, MODES, RANKS
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.report import junit
-from gradspec.conformance.report.github import issue_text
+from gradspec.conformance.report.exports import issue_text, junit_text
 from gradspec.conformance.report.html import page
 from gradspec.conformance.report.terminal import show, show_start
 from gradspec.conformance.targets import TARGETS
@@ -129,7 +128,7 @@ def _write(request: CheckRequest, run: Run, console: Console) -> bool:
     is_written = True
     texts = {
         "--json": lambda: json_text(run),
-        "--junit": lambda: junit.text(run, request.failing),
+        "--junit": lambda: junit_text(run, request.failing),
         "--report": lambda: page(run, request.failing),
     }
     for option, file in request.files.items():
@@ -165,15 +164,15 @@ def _live(console: Console, clock: Callable[[], float] = monotonic) -> Iterator[
             if standing.doing and standing.stage not in told:
                 TerminalPage(console).say(standing.doing)
             told.add(standing.stage)
-            bar.update(line, description=described(standing), completed=standing.share)
+            bar.update(line, description=describe_progress(standing), completed=standing.share)
             if not errors.is_terminal and clock() >= said + NOW_AND_THEN:
                 said = clock()
-                errors.print(described(standing), markup=False)
+                errors.print(describe_progress(standing), markup=False)
 
         yield watch
 
 
-def described(standing: Standing) -> str:
+def describe_progress(standing: Standing) -> str:
     """One line: the stage, cases and their rate, and what is wrong with them so far."""
     run = standing.run
     if standing.stage == "starting":

@@ -12,7 +12,7 @@ from gradspec.bench.contenders import FIXED, Contender, Operators, Variants, as_
 from gradspec.bench.grid import Array, BenchProblem, Network, data
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.onnx.model import node_of, undocumented
-from gradspec.conformance.targets.onnx.runtime import session_of
+from gradspec.conformance.targets.onnx.target import session_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

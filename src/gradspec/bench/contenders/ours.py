@@ -21,7 +21,7 @@ from gradspec.bench.contenders import (
     run_network,
 )
 from gradspec.bench.grid import COPY, Array, BenchProblem, Limit, Network, Pool, data, labels
-from gradspec.conformance.model.attributes import OPERATORS, spelled
+from gradspec.conformance.model.geometry import OPERATORS, spelled
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.graph.ir import Var
 from gradspec.runtime.compiled import Compiled

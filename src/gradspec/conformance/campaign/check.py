@@ -14,23 +14,28 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from gradspec.conformance.campaign import tasks
-from gradspec.conformance.campaign.drive import BatchPlan, Drive
+from gradspec.conformance.campaign import drive
+from gradspec.conformance.campaign.drive import BatchPlan, Drive, Ledger
 from gradspec.conformance.campaign.findings import A_CAUSE, shrink_failures, shrink_failures_by, sort_worst_first
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
-from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import InProcess
+from gradspec.conformance.campaign.reproduce import (
+    Runner,
+    in_copies,
+    in_new_processes,
+    require_sanitizer,
+    sanitize_findings,
+    verify_findings,
+)
 from gradspec.conformance.campaign.request import (
     CampaignBudget,
     Progress,
     Watch,
-    known,
-    known_target,
+    check_names,
+    check_target,
     require_spec,
     selection_of,
 )
-from gradspec.conformance.campaign.sanitize import require_sanitizer, sanitize_findings
-from gradspec.conformance.campaign.verify import Runner, in_copies, in_new_processes, verify_findings
 from gradspec.conformance.checks.probes import NO_TIME
 from gradspec.conformance.judge.reduced import REDUCED
 from gradspec.conformance.model.case import (
@@ -129,10 +134,10 @@ def check(
     by_spec = spec is not None or isinstance(target, ReferenceKernel)
     by_name = isinstance(target, str) and (spec is None or (isinstance(spec, str) and isinstance(inputs, str | None)))
     settings = CampaignSettings(
-        known_target(target) if by_name and isinstance(target, str) else "",
+        check_target(target) if by_name and isinstance(target, str) else "",
         secrets.randbelow(2**32) if seed is None else seed,
         selection_of(ops, features, modes, dtypes, ranks, domain, sizes, REFERENCE_FEATURES if by_spec else FEATURES),
-        known("mode of reduced precision", allow, REDUCED),
+        check_names("mode of reduced precision", allow, REDUCED),
         algorithm,
         ReferenceRequest(str(spec), inputs, params, array) if spec is not None and by_name else None,
         timeout=timeout,
@@ -191,7 +196,7 @@ class Campaign:
         with self._threads(workers) as here, closing(Isolated(self.settings)) as planner:
             self._tell("starting", 0.0)
             self._allow_what_is_in_force(planner)
-            others = [here.submit(tasks.warm_up, encode(self.settings)) for _ in range(0 if executor else workers)]
+            others = [here.submit(drive.warm_up, encode(self.settings)) for _ in range(0 if executor else workers)]
             plan = BatchPlan(planner.plan, self.budget.cases)
             try:
                 versions = planner.versions()
@@ -201,7 +206,7 @@ class Campaign:
                 self._begin(versions, planner.describe_device(), planner.containment)
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 parts = (executor or here, here, plan, self.ledger, self._time_left)
-                self._drive(Drive(self.settings, *parts, tasks_at_once, each, lambda: self._judging_on(here)))
+                self._judge_by(Drive(self.settings, *parts, tasks_at_once, each, lambda: self._judging_on(here)))
                 self._take_coverage(planner)
                 self._take_probes()
             except KeyboardInterrupt:
@@ -215,12 +220,12 @@ class Campaign:
         )
         return self.report
 
-    def _drive(self, drive: Drive) -> None:
+    def _judge_by(self, driver: Drive) -> None:
         """Judge, and keep what was judged when that ends early."""
         try:
-            drive.run()
+            driver.run()
         except (KeyboardInterrupt, TargetError) as stop:
-            drive.interrupt()
+            driver.interrupt()
             if isinstance(stop, KeyboardInterrupt) or not self.ledger.cases:
                 raise
             self.ledger.errors.append(str(stop))
@@ -249,10 +254,8 @@ class Campaign:
         return self.report
 
     def _take_coverage(self, planner: InProcess | Isolated) -> None:
-        """What of the request was not offered or not met, and how much of what can meet did."""
-        self.report.lacking, self.report.refused = planner.lacking(), planner.refused()
-        self.report.unmet = planner.unmet()
-        self.report.triples = planner.triples(self.ledger.entered)
+        for name, value in vars(planner.coverage(self.ledger.entered)).items():
+            setattr(self.report, name, value)
 
     def _judge_all(self, judge: InProcess | Isolated, plan: BatchPlan[Any]) -> None:
         try:
@@ -288,7 +291,7 @@ class Campaign:
             yield pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            tasks.close(self.settings.token)
+            drive.close(self.settings.token)
             pool.shutdown()
 
     def _find_domain(self, planner: InProcess | Isolated, declared: str) -> None:
@@ -356,7 +359,7 @@ class Campaign:
     def _judging_on(self, here: Executor) -> None:
         """When the first cases have been judged, one of the processes that judge is probed for a while."""
         if self._probing is None and self.ledger.cases:
-            self._probing = here.submit(tasks.measured, self.settings, self._probes_for)
+            self._probing = here.submit(drive.measure, self.settings, self._probes_for)
         self._judging()
 
     def _take_probes(self) -> None:

@@ -1,23 +1,30 @@
-"""Running a campaign: batches handed to an executor, a bounded number at a time, until there are enough."""
+"""Running a campaign: batches handed to an executor, a bounded number at a time, until there are enough.
+
+What comes back is entered in a ledger, each batch once and in order. What the executor runs are functions of plain
+data, each with a process for the target that its thread keeps.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from gradspec.conformance.campaign.isolated import FIRST, Cases
-from gradspec.conformance.campaign.ledger import Ledger
-from gradspec.conformance.campaign.local import undecided
-from gradspec.conformance.campaign.tasks import close, judge_batches
+from gradspec.conformance.campaign.isolated import FIRST, Cases, Isolated, TargetError
+from gradspec.conformance.campaign.local import Signature, signature, undecided
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
-from gradspec.conformance.model.run import Batch
-from gradspec.system.task_queue import TICK, TRIES, RetryQueue
+from gradspec.conformance.model.run import Batch, Tally
+from gradspec.conformance.model.verdict import Failure, Finding, Probe
+from gradspec.system.task_queue import TICK, TRIES, ProcessPerThread, RetryQueue
 
 ENDING = 2.0
 """Seconds in which what an interrupted campaign has judged may still come in."""
@@ -138,3 +145,137 @@ class Drive:
                 why = f"{type(error).__name__}: {error}"
                 judged = (undecided(decode(CheckCase, case, "case"), why) for case in cases)
                 self.ledger.take(Batch(number, tuple(judged)))
+
+
+# --- what came back ---------------------------------------------------------------------------------------------------
+
+
+KEPT = 24
+"""Failures of one signature that a campaign keeps; the others are counted."""
+ERRORS = 20
+
+
+@dataclass
+class Ledger:
+    """Batches may arrive in any order and more than once; what is entered depends on neither.
+
+    >>> from gradspec.conformance.model.run import Judged
+    >>> judged = Judged("max_pool", "value", (), "pass")
+    >>> ledger = Ledger()
+    >>> for number in (1, 0, 1, 0):
+    ...     ledger.take(Batch(number, (judged, judged)))
+    >>> ledger.cases, ledger.tally.cases["pass"]
+    (4, 4)
+    """
+
+    until_defect: bool = False
+    """Whether the first defect ends the book."""
+    cases: int = 0
+    entered: int = 0
+    """Batches in the book: the number of the next one."""
+    tally: Tally = field(default_factory=Tally)
+    failures: dict[Signature, list[Failure]] = field(default_factory=dict)
+    seen: dict[Signature, set[tuple[int, int]]] = field(default_factory=dict)
+    """By signature, all cases that failed so, whether their failures were kept or not."""
+    errors: list[str] = field(default_factory=list)
+    unjudged: int = 0
+    """Cases with an error, of which the first are kept."""
+    _early: dict[int, Batch] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        return self.until_defect and self.tally.cases["defect"] > 0
+
+    def has(self, number: int) -> bool:
+        return number < self.entered or number in self._early
+
+    def take(self, batch: Batch) -> None:
+        """Take a batch in when all before it are in; one that is known already is ignored."""
+        if not self.has(batch.number):
+            self._early[batch.number] = batch
+        while self.entered in self._early:
+            self._enter(self._early.pop(self.entered))
+            self.entered += 1
+
+    def close(self) -> None:
+        """Take in what came, though batches before it never will."""
+        for number in sorted(self._early):
+            self._enter(self._early.pop(number))
+
+    def _enter(self, batch: Batch) -> None:
+        for index, case in enumerate(batch.cases):
+            if self.is_full:
+                return
+            self.cases += 1
+            case.count(self.tally)
+            for failure in case.failures:
+                kept = self.failures.setdefault(signature(failure), [])
+                kept += [failure][: KEPT - len(kept)]
+            for mark in (*map(signature, case.failures), *case.unkept):
+                self.seen.setdefault(mark, set()).add((batch.number, index))
+            if case.error:
+                self.unjudged += 1
+                self.errors += [case.error][: ERRORS - len(self.errors)]
+
+    def in_order(self) -> list[Failure]:
+        """All kept failures in the order of their cases, so that they group alike however they arrived."""
+        return sorted((f for failures in self.failures.values() for f in failures), key=lambda failure: failure.number)
+
+    def counted(self, group: Collection[Failure]) -> int:
+        """How many cases failures of one cause stand for: their own, and those like them that were not kept."""
+        members = {id(failure) for failure in group}
+        ours = [mark for mark, kept in self.failures.items() if id(kept[0]) in members]
+        return len(set().union(*(self.seen[mark] for mark in ours), (failure.number for failure in group)))
+
+
+# --- what an executor runs --------------------------------------------------------------------------------------------
+
+
+_processes = ProcessPerThread[CampaignSettings, Isolated](Isolated)
+
+TASK_SECONDS = 2.0
+"""A task begins no further batch after so long, so that an abandoned one ends soon."""
+
+
+def judge_batches(
+    settings: Mapping[str, Any], batches: Mapping[int, Cases], seconds: float = inf, attempt: int = 0
+) -> list[dict[str, Any]]:
+    """The outcomes of batches, as JSON, with who judged them; a batch that is missing is to be asked for again.
+
+    ``seconds`` is what is left of the campaign's time: no case begins after it, so the last batch may lack its last
+    cases. ``attempt`` tells calls apart for executors that give the same answer to the same call.
+    """
+    start, outcomes = monotonic(), list[dict[str, Any]]()
+    target = _processes.get(decode(CampaignSettings, settings, "settings"))
+    for number, cases in batches.items():
+        if outcomes and monotonic() > start + min(TASK_SECONDS, seconds):
+            break
+        outcomes.append(encode(replace(target.batch(number, cases, start + seconds), worker=worker())))
+    return outcomes
+
+
+def worker() -> str:
+    """A name for this thread that no other thread of a cluster has."""
+    return f"{platform.node()} {os.getpid()} {threading.get_ident()}"
+
+
+def warm_up(settings: Mapping[str, Any]) -> None:
+    """Start this thread's process; if that fails, the first request to it says so."""
+    with suppress(TargetError):
+        _processes.get(decode(CampaignSettings, settings, "settings")).versions()
+
+
+def measure(settings: CampaignSettings, seconds: float) -> tuple[list[Probe], list[Finding]]:
+    """What probes of so many seconds measure, and the documented errors that are missing."""
+    target = _processes.get(settings)
+    return target.probes(seconds), target.missing_errors()
+
+
+def explain(settings: CampaignSettings, failures: Sequence[Failure], seconds: float, deadline: float) -> list[Finding]:
+    """The findings of one group, shrunk for so many seconds, and not after the deadline."""
+    return _processes.get(settings).findings(failures, max(0.0, min(seconds, deadline - monotonic())))
+
+
+def close(token: str) -> None:
+    """End all processes that tasks of one campaign have in this process."""
+    _processes.close(lambda settings: settings.token == token)

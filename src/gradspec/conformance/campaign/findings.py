@@ -7,10 +7,9 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from time import monotonic
 
+from gradspec.conformance.campaign.drive import Ledger, explain
 from gradspec.conformance.campaign.isolated import Isolated
-from gradspec.conformance.campaign.ledger import Ledger
 from gradspec.conformance.campaign.local import InProcess
-from gradspec.conformance.campaign.tasks import explain
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.verdict import Failure, Finding
 from gradspec.conformance.shrink.causes import groups, merge_findings, pick_varied, smallest

@@ -16,7 +16,7 @@ from gradspec.conformance.campaign.worker import TargetWorker, greeting
 from gradspec.conformance.cases.stream import Stream
 from gradspec.conformance.model.case import CampaignSettings
 from gradspec.conformance.model.codec import decode, encode
-from gradspec.conformance.model.run import Batch, Judged
+from gradspec.conformance.model.run import Batch, Coverage, Judged
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Finding, Probe, Verdict
 from gradspec.conformance.shrink.search import DEADLY
@@ -170,26 +170,11 @@ class Isolated(KeptProcess):
                     why = describe(loss)
         raise TargetError(f"cases could not be planned: {why}")
 
-    def lacking(self) -> tuple[tuple[str, str], ...]:
-        """Operators and modes that the target does not offer; none that is known if the process is lost."""
-        return self._last_result(InProcess.lacking) or ()
-
-    def refused(self) -> tuple[tuple[str, str], ...]:
-        """Modes of references that are not offered, and why."""
-        return self._last_result(InProcess.refused) or ()
-
-    def unmet(self) -> tuple[str, ...]:
-        """Kinks of references that no case meets."""
-        return self._last_result(InProcess.unmet) or ()
-
-    def triples(self, batches: int) -> tuple[int, int]:
-        """How many triples of values met in the first batches, and how many can meet."""
-        return self._last_result(InProcess.triples, batches=batches) or (0, 0)
-
-    def _last_result(self, method: Callable[..., T], **arguments: Any) -> T | None:
+    def coverage(self, batches: int) -> Coverage:
+        """How far the cases of the first batches went; nothing is known of it if the process is lost."""
         with suppress(ProcessLostError, TargetError), self._in_use:
-            return self._result(method, **arguments)
-        return None
+            return self._result(InProcess.coverage, STARTING, batches=batches)
+        return Coverage()
 
     def _result(self, method: Callable[..., T], more_seconds: float = 0.0, /, **arguments: Any) -> T:
         """What a method of `InProcess` returns in the process; arguments are plain data."""

@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from math import inf
 from time import monotonic
 
 from gradspec.conformance.cases.cover import values_of_case
 from gradspec.conformance.cases.data import drawn
-from gradspec.conformance.cases.discovery import found_domain, joined, plain_layers
+from gradspec.conformance.cases.discovery import find_domain, join_domains, plain_layers
 from gradspec.conformance.cases.numbers import generator
-from gradspec.conformance.cases.problems import Goal, drawn_problem
+from gradspec.conformance.cases.problems import Goal, draw_problem
 from gradspec.conformance.cases.target_stream import TargetStream
 from gradspec.conformance.checks import Prepared, examine, missing_errors
 from gradspec.conformance.checks.probes import probe, rounds_factors
@@ -24,7 +24,7 @@ from gradspec.conformance.model.case import CampaignSettings, CheckCase, Selecti
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import RANKS, Problem
 from gradspec.conformance.model.reference import on_zeros
-from gradspec.conformance.model.run import Judged
+from gradspec.conformance.model.run import Coverage, Judged
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import FINDINGS, KINDS, Failure, Finding, Probe, Verdict
 from gradspec.conformance.shrink.causes import explain_group
@@ -116,25 +116,10 @@ class InProcess:
         self._values |= {number: _values(cases) for number, cases in enumerate(batches, first)}
         return batches
 
-    def triples(self, batches: int) -> tuple[int, int]:
-        """How many triples of values met in the first batches, and how many can meet."""
-        windows = self._stream.windows
-        if windows is None or windows.why_nothing:
-            return 0, 0
+    def coverage(self, batches: int) -> Coverage:
+        """How far the cases of the first batches went."""
         planned = (self._values.get(n) or _values(self._stream.batch(n)) for n in range(batches))
-        return windows.space.count_triples(values for some in planned for values in some)
-
-    def lacking(self) -> tuple[tuple[str, str], ...]:
-        """Operators and modes that are asked for and not offered in any rank or dtype."""
-        return self._stream.lacking
-
-    def refused(self) -> tuple[tuple[str, str], ...]:
-        """Modes of references that are asked for and not offered, and why."""
-        return self._stream.refused
-
-    def unmet(self) -> tuple[str, ...]:
-        """Kinks of references that no case meets."""
-        return self._stream.unmet
+        return self._stream.coverage(chain.from_iterable(planned))
 
     def judged(self, cases: Sequence[CheckCase], deadline: float = inf, together: bool = False) -> Iterator[Judged]:
         """The cases of a batch, each judged when it is asked for; none begins after the deadline.
@@ -213,11 +198,11 @@ def discovered(kernels: UserKernels, selection: Selection, is_late: Callable[[],
 
     rng, dtype = generator(0), kernels.dtypes[0]
     for op, rank in product(ops, ranks):
-        drawn = [problem for _ in range(SAMPLE) if (problem := drawn_problem(rng, Goal(op, rank)))]
+        drawn = [problem for _ in range(SAMPLE) if (problem := draw_problem(rng, Goal(op, rank)))]
         for problem in (*plain_layers(op, rank, dtype), *drawn):
             takes(replace(problem, dtype=dtype), "contiguous")
-    found = [found_domain(op, takes, ranks, kernels.dtypes) for op in ops] if declined else []
-    return joined([domain for domain in found if domain is not None])
+    found = [find_domain(op, takes, ranks, kernels.dtypes) for op in ops] if declined else []
+    return join_domains([domain for domain in found if domain is not None])
 
 
 def _values(cases: Iterable[CheckCase]) -> list[tuple[int, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gradspec.conformance.model.case import FEATURES, Selection, known_blocks
+from gradspec.conformance.model.case import FEATURES, Selection, check_blocks
 from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
@@ -60,10 +60,10 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
-def known(what: str, given: Iterable[Name], names: Collection[Name]) -> tuple[Name, ...]:
+def check_names(what: str, given: Iterable[Name], names: Collection[Name]) -> tuple[Name, ...]:
     """The names that were given, each once, if all of them exist.
 
-    >>> known("operator", ["max_pol"], INPUTS)
+    >>> check_names("operator", ["max_pol"], INPUTS)
     Traceback (most recent call last):
         ...
     ValueError: there is no operator 'max_pol'; did you mean max_pool?
@@ -82,10 +82,10 @@ def suggestion(name: str, names: Collection[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
 
 
-def known_target(name: str) -> str:
+def check_target(name: str) -> str:
     """A name of `TARGETS`, or a user's own: one with a colon, or of a module or file.
 
-    >>> known_target("pytorch")
+    >>> check_target("pytorch")
     Traceback (most recent call last):
         ...
     ValueError: there is no target 'pytorch'; did you mean torch? For kernels of your own give module or module:object.
@@ -109,9 +109,13 @@ def selection_of(
     features_known: Collection[str] = FEATURES,
 ) -> Selection:
     within = KernelDomain.read(domain) if isinstance(domain, str) else KernelDomain.of(**domain)
-    named = (known("operator", ops, OPERATORS), known("feature", features, features_known), known("mode", modes, MODES))
-    kinds = (known("dtype", dtypes, DTYPES), known("rank", ranks, RANKS))
-    return Selection(*named, *kinds, str(within), known_blocks(sizes))
+    named = (
+        check_names("operator", ops, OPERATORS),
+        check_names("feature", features, features_known),
+        check_names("mode", modes, MODES),
+    )
+    kinds = (check_names("dtype", dtypes, DTYPES), check_names("rank", ranks, RANKS))
+    return Selection(*named, *kinds, str(within), check_blocks(sizes))
 
 
 def require_spec(spec: object, **more: object) -> None:

@@ -123,7 +123,7 @@ class AxisTable:
 def axes(family: str, rank: int, kind: str, ceil: bool, within: AxisDomain = FREE) -> AxisTable:
     """The axes of a family (sliding, transposed, adaptive, whole) for one of ``rank`` axes, drawn once and for all.
 
-    >>> len(axes("sliding", 2, "small", False, FREE._replace(dilations=(1,))).having(mask(["dilated"])))
+    >>> len(axes("sliding", 2, "small", False, FREE._replace(dilation=(1,))).having(mask(["dilated"])))
     0
     """
     rng = generator(rank, len(kind), int(ceil))
@@ -131,7 +131,7 @@ def axes(family: str, rank: int, kind: str, ceil: bool, within: AxisDomain = FRE
     least, largest = scale.sizes
     if family == "adaptive":
         most = scale.outputs if least > 1 else max(scale.outputs, 2 * scale.many + 2)
-        return _binned_axes(within.sizes or range(least, largest), within.outputs or range(1, most + 1), scale.many)
+        return _binned_axes(within.sizes or range(least, largest), within.output_size or range(1, most + 1), scale.many)
     if family == "whole":
         return _binned_axes(within.sizes or range(least, largest + 1), (1,), scale.many)
     return _sliding_axes(rng, scale, ceil, family == "transposed", within)
@@ -144,9 +144,9 @@ def _sliding_axes(
     rng: np.random.Generator, scale: Scale, ceil: bool, transposed: bool, within: AxisDomain
 ) -> AxisTable:
     count = scale.drawn
-    k = _draw_allowed(rng, within.kernels, rng.integers(scale.kernels[0], scale.kernels[1] + 1, count))
-    s = _draw_allowed(rng, within.strides, rng.choice(scale.strides, count))
-    d = _draw_allowed(rng, within.dilations, rng.choice(scale.dilations, count))
+    k = _draw_allowed(rng, within.kernel_size, rng.integers(scale.kernels[0], scale.kernels[1] + 1, count))
+    s = _draw_allowed(rng, within.stride, rng.choice(scale.strides, count))
+    d = _draw_allowed(rng, within.dilation, rng.choice(scale.dilations, count))
     extent = d * (k - 1) + 1
     least = 1 if scale.sizes[0] == 1 else extent
     # A fifth of one-cell axes, because in so small a corner the rarest combinations live.
@@ -157,10 +157,10 @@ def _sliding_axes(
     lo = np.where((n == 1) & (rng.random(count) < 0.5), extent - rng.integers(0, 3, count), _paddings(rng, k, extent))
     lo = np.maximum(lo, 0)
     hi = np.where(rng.random(count) < 0.25, _paddings(rng, k, extent), lo)
-    if within.paddings is not None:
-        lo, hi = rng.choice(within.paddings, count).T
+    if within.padding is not None:
+        lo, hi = rng.choice(within.padding, count).T
     extra = rng.integers(0, np.maximum(s, d)) * (rng.random(count) < 0.5) if transposed else np.zeros(count, np.int64)
-    extra = _draw_allowed(rng, within.extras, extra)
+    extra = _draw_allowed(rng, within.output_padding, extra)
     if transposed:
         rows = np.stack([n, k, s, lo, hi, d, extra, n], 1)
         rows = rows[((n - 1) * s - lo - hi + extent + extra >= 1) & (extra < np.maximum(s, d))]

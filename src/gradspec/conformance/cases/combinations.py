@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations, permutations, product
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,38 +85,46 @@ def specials_of(op: str) -> tuple[str, ...]:
 _EMPTY = ("empty_batch", "zero_channels")
 _NOT_WHOLE = ("nan", "infinity", "signed_zero", "subnormal", "jvp", "vjp", "second", *FLOATS, "low_precision")
 _ONE_OF_THEM = "a case has one of them"
-_WITH_WINDOWS = tuple(op for op in INPUTS if op != "max_unpool")
+_UNPOOL = ("max_unpool",)
+_WITH_WINDOWS = tuple(op for op in INPUTS if op not in _UNPOOL)
 
-CLASHES: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
-    (("nan", "infinity", "huge"), _EMPTY, "one would hide the other"),
-    (("empty_batch",), ("zero_channels",), "one would hide the other"),
-    (("ties", "signed_zero", "subnormal", "large", "long_sum"), _EMPTY, "there would be no numbers"),
-    (("large",), ("long_sum",), "together they take too long"),
-    (("long_sum",), ("one_cell_axis", "depthwise"), "their sums are short"),
-    (tuple(BLOCKS), ("large", "long_sum"), "together they take too long"),
-    (tuple(BLOCKS), _EMPTY, "there would be no blocks"),
-    (("block_channels", "block_out_channels"), ("depthwise",), "they are groups"),
-    (("count_exclude_pad",), ("divisor_override",), "the divisor is one or the other"),
-    (("grouped",), ("depthwise",), "groups of one channel are depthwise, groups of more are grouped"),
-    (("grouped", "depthwise"), ("zero_channels",), "there would be no groups"),
-    (("integer", *INTEGERS), _NOT_WHOLE, "integers have no such numbers and no derivatives"),
-    (("low_precision",), ("f32", "f64"), "these are not of low precision"),
-)
-"""Values that exclude each other, and why."""
 
-OPERATOR_CLASHES: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[str, ...], tuple[str, ...], str], ...] = (
-    (AVERAGES, RANKS, ("long_sum",), ("vjp", "many_hits_one_cell"), "few windows of so many cells share one"),
-    (("conv_transpose",), RANKS, ("one_cell_axis",), ("many_hits_one_cell",), "one window is alone on its axis"),
-    (("conv_transpose",), (1,), ("one_cell_axis",), ("overlapping",), "there would be one window"),
-    (tuple(INPUTS), (1,), ("block_width",), ("one_cell_axis",), "there is one axis"),
-    (_WITH_WINDOWS, RANKS, tuple(BLOCKS), ("many_hits_one_cell",), "together they take too long"),
-    (("max_unpool",), RANKS, ("block_channels", "block_batch"), ("many_hits_one_cell",), "planes are small then"),
-    (SELECTIONS, (1,), ("ties",), ("one_cell_axis",), "a window would have one real cell"),
-    (("max_unpool",), (1, 2), ("many_hits_one_cell",), ("one_cell_axis",), "there would be too few cells"),
-    (("max_unpool",), RANKS, INDEX_SPECIALS, (*SPECIALS, *_EMPTY), _ONE_OF_THEM),
-    (("max_unpool",), RANKS, INDEX_SPECIALS[:1], INDEX_SPECIALS[1:], _ONE_OF_THEM),
+class Clash(NamedTuple):
+    """Values that exclude those in another list, and why: for all operators and ranks, or for some."""
+
+    first: Sequence[str]
+    second: Sequence[str]
+    why: str
+    ops: Sequence[str] = tuple(INPUTS)
+    ranks: Sequence[int] = RANKS
+
+
+CLASHES = (
+    Clash(("nan", "infinity", "huge"), _EMPTY, "one would hide the other"),
+    Clash(("empty_batch",), ("zero_channels",), "one would hide the other"),
+    Clash(("ties", "signed_zero", "subnormal", "large", "long_sum"), _EMPTY, "there would be no numbers"),
+    Clash(("large",), ("long_sum",), "together they take too long"),
+    Clash(("long_sum",), ("one_cell_axis", "depthwise"), "their sums are short"),
+    Clash(tuple(BLOCKS), ("large", "long_sum"), "together they take too long"),
+    Clash(tuple(BLOCKS), _EMPTY, "there would be no blocks"),
+    Clash(("block_channels", "block_out_channels"), ("depthwise",), "they are groups"),
+    Clash(("count_exclude_pad",), ("divisor_override",), "the divisor is one or the other"),
+    Clash(("grouped",), ("depthwise",), "groups of one channel are depthwise, groups of more are grouped"),
+    Clash(("grouped", "depthwise"), ("zero_channels",), "there would be no groups"),
+    Clash(("integer", *INTEGERS), _NOT_WHOLE, "integers have no such numbers and no derivatives"),
+    Clash(("low_precision",), ("f32", "f64"), "these are not of low precision"),
+    Clash(("long_sum",), ("vjp", "many_hits_one_cell"), "few windows of so many cells share one", AVERAGES),
+    Clash(("one_cell_axis",), ("many_hits_one_cell",), "one window is alone on its axis", ("conv_transpose",)),
+    Clash(("one_cell_axis",), ("overlapping",), "there would be one window", ("conv_transpose",), (1,)),
+    Clash(("block_width",), ("one_cell_axis",), "there is one axis", ranks=(1,)),
+    Clash(tuple(BLOCKS), ("many_hits_one_cell",), "together they take too long", _WITH_WINDOWS),
+    Clash(("block_channels", "block_batch"), ("many_hits_one_cell",), "planes are small then", _UNPOOL),
+    Clash(("ties",), ("one_cell_axis",), "a window would have one real cell", SELECTIONS, (1,)),
+    Clash(("many_hits_one_cell",), ("one_cell_axis",), "there would be too few cells", _UNPOOL, (1, 2)),
+    Clash(INDEX_SPECIALS, (*SPECIALS, *_EMPTY), _ONE_OF_THEM, _UNPOOL),
+    Clash(INDEX_SPECIALS[:1], INDEX_SPECIALS[1:], _ONE_OF_THEM, _UNPOOL),
 )
-"""The same for some operators and ranks."""
+"""The first that excludes two values says why."""
 
 
 ALTERNATIVES = (
@@ -133,9 +141,8 @@ def clash(op: str, rank: int, first: str, second: str) -> str | None:
     >>> clash("conv", 2, "large", "empty_batch")
     'there would be no numbers'
     """
-    own = ((left, right, why) for ops, ranks, left, right, why in OPERATOR_CLASHES if op in ops and rank in ranks)
-    for left, right, why in (*CLASHES, *own):
-        if (first in left and second in right) or (second in left and first in right):
+    for left, right, why, ops, ranks in CLASHES:
+        if op in ops and rank in ranks and ((first in left and second in right) or (second in left and first in right)):
             return why
     both = first != second and any(first in group and second in group for group in ALTERNATIVES)
     return _ONE_OF_THEM if both else None

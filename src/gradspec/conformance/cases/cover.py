@@ -30,6 +30,7 @@ from gradspec.conformance.cases.combinations import (
     specials_of,
 )
 from gradspec.conformance.cases.numbers import generator
+from gradspec.conformance.cases.problems import Goal
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, MODES
 
@@ -64,20 +65,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Planned:
-    """A batch: an operator, a rank, the features of its geometry, and its cases."""
+    """A batch: what its problem is drawn for, and its cases. A rule for ties that is not given is left to chance."""
 
-    op: str
-    rank: int
-    features: frozenset[str]
+    goal: Goal
     cells: tuple[Cell, ...]
-    wide: bool = False
-    """Of a convolution with long sums: that of the weights' gradients, not of the value."""
-    style: str = ""
-    """The purpose that axes are drawn for (`axes.draw_axes`); those without one are drawn for the features."""
-    size: int = 0
-    """That of its long axis, if it is to have one; 0 is any."""
-    tie_rule: str | None = None
-    """The attribute ``ties``, where it is not left to chance."""
 
 
 def implied_features(rank: int, dtype: str) -> list[str]:
@@ -133,7 +124,7 @@ def _plan_batches(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iter
     planner.seen[:] = False
     met, later = Counter[str](), list[Planned]()
     for planned in planner.run():
-        costly = planned.features & LATER
+        costly = planned.goal.features & LATER
         if costly and all(met[name] >= EARLY for name in costly):
             later.append(planned)
         else:
@@ -223,7 +214,7 @@ class _BatchPlanner:
             if not self.planner.meet(values) and len(cells) >= least:
                 break
             cells.append(cell)
-        return Planned(self.entry.op, self.entry.rank, self.features, tuple(cells), self.wide)
+        return Planned(Goal(self.entry.op, self.entry.rank, self.features, wide=self.wide), tuple(cells))
 
     # --- features
 
@@ -350,7 +341,7 @@ def random_batch(space: CaseSpace, rng: np.random.Generator) -> Planned:
             features |= {name}
     cells = [random_cell(entry, features, always, rng, i) for i in range(CASES)]
     wide = is_long(entry.op, features) and "vjp" in entry.values and bool(rng.integers(2))
-    return Planned(entry.op, entry.rank, features, tuple(cells), wide)
+    return Planned(Goal(entry.op, entry.rank, features, wide=wide), tuple(cells))
 
 
 def random_cell(

@@ -15,7 +15,7 @@ import numpy as np
 from gradspec.backends.tables import table
 from gradspec.conformance.cases.features import MANY_HITS
 from gradspec.conformance.cases.numbers import SPECIALS, Numbers, generator, planes
-from gradspec.conformance.cases.reference_numbers import reference_arrays
+from gradspec.conformance.cases.reference_numbers import ReferenceDrawing
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.geometry import WindowGeometry, extent, geometry_of, leaves
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, Array, Call, Shape
@@ -27,7 +27,7 @@ from gradspec.spec.window import Adaptive, AxisWindow
 def drawn(case: CheckCase) -> Call:
     """The call of a case: the same for the same case, on every machine."""
     rng = generator(case.seed)
-    arrays = reference_arrays(case, rng) if case.problem.is_reference else _operator_arrays(case, rng)
+    arrays = ReferenceDrawing(case, rng).arrays() if case.problem.is_reference else _operator_arrays(case, rng)
     return call_of(case.problem, case.mode, arrays, case.layout).in_layout()
 
 

@@ -15,7 +15,7 @@ from math import gcd
 from typing import Any, TypeAlias
 
 from gradspec.conformance.model.domain import KernelDomain
-from gradspec.conformance.model.parts import Parts
+from gradspec.conformance.model.geometry import Parts
 from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, LAYOUTS, RANKS, SLIDING, Problem, Shape
 from gradspec.spec.errors import ShapeError
 
@@ -82,12 +82,12 @@ class TriedLayer:
         return None
 
 
-def found_domain(op: str, takes: Takes, ranks: Sequence[int], dtypes: Sequence[str]) -> KernelDomain | None:
+def find_domain(op: str, takes: Takes, ranks: Sequence[int], dtypes: Sequence[str]) -> KernelDomain | None:
     """The box of what is taken of an operator; None where no call was.
 
     >>> def only_3x3(problem, layout):
     ...     return problem.shapes[1][2:] == (3, 3) and problem.shapes[0][-3] % 8 == 0
-    >>> print(found_domain("conv", only_3x3, (2,), ("f32",)))
+    >>> print(find_domain("conv", only_3x3, (2,), ("f32",)))
     kernel_size=3 channels=8..1024:8 ranks=2
     """
     search, dtypes = _BoxSearch(takes), sorted(dtypes, key=lambda name: name != "f32")
@@ -242,10 +242,10 @@ def _collapse_axes(value: Shape | tuple[Shape, ...]) -> object:
     return flat.pop() if len(flat) == 1 else value
 
 
-def joined(domains: Sequence[KernelDomain]) -> KernelDomain:
+def join_domains(domains: Sequence[KernelDomain]) -> KernelDomain:
     """A box around the boxes of several operators: what one of them leaves open stays open.
 
-    >>> print(joined([KernelDomain.of(kernel_size={2, 3}, stride=1), KernelDomain.of(kernel_size=5)]))
+    >>> print(join_domains([KernelDomain.of(kernel_size={2, 3}, stride=1), KernelDomain.of(kernel_size=5)]))
     kernel_size=2,3,5
     """
     names = [name for name, _ in domains[0].entries if all(name in domain for domain in domains)] if domains else []

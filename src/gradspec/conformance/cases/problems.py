@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,10 +27,19 @@ from gradspec.conformance.cases.axes import (
     stretch_axis,
 )
 from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
-from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, Allowed, AxisDomain, KernelDomain, frames
-from gradspec.conformance.model.geometry import geometry_of
+from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, AxisDomain, KernelDomain, frames
+from gradspec.conformance.model.geometry import Parts, geometry_of
 from gradspec.conformance.model.geometry import leaves as most_terms
-from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS, SLIDING_POOLS, Problem, Shape
+from gradspec.conformance.model.problem import (
+    AVERAGES,
+    COLUMNS,
+    CONVOLUTIONS,
+    INPUTS,
+    SELECTIONS,
+    SLIDING_POOLS,
+    Problem,
+    Shape,
+)
 
 SMOOTH_OUTPUTS, SMOOTH_BLOCK, SMOOTH_TAPS = 60, 400, 12
 """A smooth maximum is judged in balls, which takes long: there are few, and of few cells."""
@@ -44,6 +53,8 @@ SAMPLES = 4
 USUAL_BATCHES, USUAL_CHANNELS = (4, 5, 1, 2, 3), (2, 3, 4, 1, 5)
 """Sizes of axes in a domain that does not exclude them."""
 TRIES = 24
+Counts: TypeAlias = tuple[int, int, int]
+"""Groups of a convolution, and the channels in and out of each."""
 ROUNDED_BETAS = (0.1, 0.7, 3.3)
 """Of smooth maxima: numbers that float32 does not have."""
 BETAS = (0.5, 1.0, 2.5, 8.0, *ROUNDED_BETAS)
@@ -77,7 +88,7 @@ class Goal:
     sided: bool = False
     bare: bool = False
     equal: bool = False
-    tie_rule: str = "first"
+    tie_rule: str | None = None
     wide: bool = False
     style: str = ""
     size: int = 0
@@ -99,7 +110,7 @@ class Goal:
     @property
     def is_long_by_channels(self) -> bool:
         """Whether a long sum must be one of many channels, as windows are given."""
-        return self.has_long_value and self.op in CONVOLUTIONS and any(axis.kernels for axis in self.frame)
+        return self.has_long_value and self.op in CONVOLUTIONS and any(axis.kernel_size for axis in self.frame)
 
     @property
     def scale(self) -> str:
@@ -187,11 +198,11 @@ class Goal:
         return problem.op not in SELECTIONS or geometry_of(problem).reads > 1
 
 
-def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
+def draw_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
     """A float32 problem with the features of a goal, or None if none was found.
 
     >>> goal = Goal("max_pool", 2, frozenset({"dilated", "ceil_mode"}))
-    >>> goal.features <= tags(drawn_problem(np.random.default_rng(0), goal))
+    >>> goal.features <= tags(draw_problem(np.random.default_rng(0), goal))
     True
     """
     framed = in_frames(goal)
@@ -206,7 +217,8 @@ def drawn_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
                 return None
             chosen = _axes(rng, one, masks)
         problem = _BUILDERS[goal.op](_Builder(rng, one, chosen))
-        if problem and one.is_met(problem, _enough_leaves(goal, attempt)):
+        few = (max(FEW_LEAVES >> 2, goal.size) if goal.blocks else FEW_LEAVES) << attempt // 3
+        if problem and one.is_met(problem, MOST_LEAVES if goal.style == "heavy" else few):
             return problem
     return None
 
@@ -222,14 +234,6 @@ def in_frames(goal: Goal) -> tuple[Goal, ...]:
         if (one.style and not one.frame) or one.assign_traits() is not None:
             found.append(one)
     return tuple(found)
-
-
-def _enough_leaves(goal: Goal, attempt: int) -> int:
-    """What all results of a problem may have together: more with every few tries."""
-    if goal.style == "heavy":
-        return MOST_LEAVES
-    few = max(FEW_LEAVES >> 2, goal.size) if goal.blocks else FEW_LEAVES
-    return few << attempt // 3
 
 
 def _draw_traits(rng: np.random.Generator, goal: Goal) -> list[int] | None:
@@ -282,12 +286,11 @@ class _Builder:
         self.rng, self.goal = rng, goal
         longest = (goal.size or draw_size(rng, goal.op, goal.blocks, BLOCK)) if goal.blocks else 0
         self.long = {name: longest if i == 0 else longest // 2 + 1 for i, name in enumerate(goal.blocks)}
-        axes = self.lengthen(axes)
-        self.sizes, self.kernel, stride, low, high, dilation, self.extra, self.outputs = zip(*axes, strict=True)
-        self.sliding = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
+        self.axes = self.lengthen(axes)
+        self.sizes, self.outputs = (tuple(axis.size for axis in self.axes), tuple(axis.outputs for axis in self.axes))
 
     def lengthen(self, axes: Sequence[DrawnAxis]) -> list[DrawnAxis]:
-        """The axes, those that are to be long stretch_axis."""
+        """The axes, with those stretched that are to be long."""
         found, rank = list(axes), len(axes)
         places = {"block_width": rank - 1, "block_height": int(self.rng.integers(max(rank - 1, 1)))}
         for name, place in places.items():
@@ -296,9 +299,9 @@ class _Builder:
                 found[place] = stretch_axis(self.rng, found[place], size, family(self.goal.op), self.goal.ceil)
         return found
 
-    def problem(self, *shapes: Shape | None, **attributes: Any) -> Problem:
-        ties = {"ties": self.prefers("ties", self.goal.tie_rule)} if self.goal.op in SELECTIONS else {}
-        return Problem(self.goal.op, self.goal.rank, shapes, {**attributes, **ties})
+    def problem(self, lead: Shape, counts: Counts = (1, 1, 1), bias: bool = False, **options: Any) -> Problem:
+        ties = {"ties": self.prefers("ties", self.goal.tie_rule or "first")} if self.goal.op in SELECTIONS else {}
+        return assemble(self.goal.op, self.axes, lead, counts, bias, **options, **ties)
 
     def prefers(self, name: str, wanted: Any) -> Any:
         return self.goal.domain.prefers(name, wanted)
@@ -313,7 +316,8 @@ class _Builder:
         if allowed is None:
             fit = fit or [-(-least // divisor) * divisor]
         else:
-            fit = [n for n in fit if n in allowed] or [*islice(_fitting(allowed, least, divisor), 12)] or [allowed[-1]]
+            smallest = (n for n in allowed if n is not None and n >= least and n % divisor == 0)
+            fit = [n for n in fit if n in allowed] or [*islice(smallest, 12)] or [allowed[-1]]
         few = fit[:3] if self.rng.random() < 0.7 else fit
         return few[self.rng.integers(len(few))]
 
@@ -361,8 +365,7 @@ class _Builder:
 
     def sliding_pool(self) -> Problem:
         lead = self.outer(max(prod(self.sizes), prod(self.outputs)))
-        windows = {"kernel_size": self.kernel, **self.sliding, "ceil_mode": self.goal.ceil}
-        return self.problem((*lead, *self.sizes), **windows, **self.pool_options())
+        return self.problem(lead, ceil_mode=self.goal.ceil, **self.pool_options())
 
     def pool_options(self) -> dict[str, Any]:
         if self.goal.op == "avg_pool":
@@ -378,41 +381,34 @@ class _Builder:
     def adaptive_pool(self) -> Problem:
         pairs = zip(self.sizes, self.outputs, strict=True)
         bins = tuple(None if n == m and self.rng.random() < 0.5 else m for n, m in pairs)
-        lead = self.outer(max(prod(self.sizes), prod(self.outputs)))
-        return self.problem((*lead, *self.sizes), output_size=bins)
+        return self.problem(self.outer(max(prod(self.sizes), prod(self.outputs))), output_size=bins)
 
     def global_pool(self) -> Problem:
-        shape = (*self.outer(prod(self.sizes)), *self.sizes)
-        return self.problem(shape, keepdims=self.prefers("keepdims", bool(self.rng.random() < 0.7)))
+        lead = self.outer(prod(self.sizes))
+        return self.problem(lead, keepdims=self.prefers("keepdims", bool(self.rng.random() < 0.7)))
 
     def max_unpool(self) -> Problem:
         """Values of ``sizes`` that go to planes which are longer by up to twice."""
         ends = enumerate(self.sizes)
         longer = tuple(int(n * self.rng.integers(1, 3) + self.rng.integers(0, 2) + (i == 0)) for i, n in ends)
-        shape = (*self.outer(prod(longer)), *self.sizes)
-        return self.problem(shape, shape, output_size=longer)
+        return self.problem(self.outer(prod(longer)), output_size=longer)
 
     def convolution(self) -> Problem | None:
         found = self.channels()
         if found is None:
             return None
         groups, channels, others = found
-        transposed = self.goal.op == "conv_transpose"
-        extra = {"output_padding": self.extra} if transposed else {}
         if self.goal.has_long_value:  # so many channels in that each result has LONG_SUM leaves, and few out
-            one = self.problem((1, *self.sizes), (1, 1, *self.kernel), None, **self.sliding, **extra)
-            most = geometry_of(one).hits if transposed else geometry_of(one).reads
-            terms = groups * -(-LONG_SUM // most)
+            one = geometry_of(self.problem(()))
+            terms = groups * -(-LONG_SUM // (one.hits if self.goal.op == "conv_transpose" else one.reads))
             channels = self.one_of("channels", (terms,), terms, groups) or terms
             others = self.one_of("out_channels", (groups,), 1, groups) or groups
             if channels % groups or others % groups:
                 return None
-        weight = (channels, others // groups) if transposed else (others, channels // groups)
-        bias = (others,) if self.goal.style in CHANNELS or self.rng.random() < 0.75 else None
-        attributes = {**self.sliding, "groups": groups, **extra}
-        problem = self.problem((channels, *self.sizes), (*weight, *self.kernel), bias, **attributes)
-        lead = self.samples(max(channels * prod(self.sizes), prod(geometry_of(problem).output)))
-        return replace(problem, shapes=((*lead, channels, *self.sizes), *problem.shapes[1:]))
+        has_bias = self.goal.style in CHANNELS or bool(self.rng.random() < 0.75)
+        counts = groups, channels // groups, others // groups
+        cells = max(channels * prod(self.sizes), prod(geometry_of(self.problem((), counts, has_bias)).output))
+        return self.problem(self.samples(cells), counts, has_bias)
 
     def samples(self, cells: int) -> Shape:
         if self.long or "batch" in self.goal.domain:
@@ -470,17 +466,31 @@ class _Builder:
 
     def columns(self) -> Problem:
         """Of unfolding and folding; columns always have a channel axis."""
-        taps, windows = prod(self.kernel), prod(self.outputs)
-        *lead, channels = self.outer(max(taps * windows, prod(self.sizes))) or (int(self.rng.integers(1, 4)),)
-        if self.goal.op == "unfold":
-            return self.problem((*lead, channels, *self.sizes), kernel_size=self.kernel, **self.sliding)
-        windowed = {"output_size": self.sizes, "kernel_size": self.kernel, **self.sliding}
-        return self.problem((*lead, channels * taps, windows), **windowed)
+        cells = max(prod(axis.kernel * axis.outputs for axis in self.axes), prod(self.sizes))
+        return self.problem(self.outer(cells) or (int(self.rng.integers(1, 4)),))
 
 
-def _fitting(allowed: Allowed, least: int, divisor: int) -> Iterator[Any]:
-    """Sizes of a domain from ``least`` on that a number divides, the smallest first."""
-    return (n for n in allowed if n is not None and n >= least and n % divisor == 0)
+def assemble(
+    op: str, axes: Sequence[DrawnAxis], lead: Shape, counts: Counts = (1, 1, 1), bias: bool = False, **options: Any
+) -> Problem:
+    """The float32 problem of these axes, with options beside those of its windows.
+
+    ``lead`` are all axes before the spatial ones; of a convolution those before the channels.
+
+    >>> assemble("unfold", [DrawnAxis(5, 2, outputs=4)], (1, 3)).shapes
+    ((1, 3, 5),)
+    """
+    sizes, kernel, stride, low, high, dilation, extra, outputs = zip(*axes, strict=True)
+    sliding = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
+    windows = {"kernel_size": kernel, **sliding}
+    if op in CONVOLUTIONS:
+        given = {**sliding, "groups": counts[0], **({"output_padding": extra} if op == "conv_transpose" else {})}
+        return Parts(op, "f32", lead, *counts, sizes, kernel, bias, given).problem()
+    if op in COLUMNS:
+        first = {"output_size": sizes} if op == "fold" else {}
+        return Parts(op, "f32", lead[:-1], 1, lead[-1], 1, sizes, (), False, {**first, **windows}).problem()
+    own = windows if op in SLIDING_POOLS else {"output_size": outputs} if op.startswith("adaptive") else {}
+    return Problem(op, len(axes), ((*lead, *sizes),) * len(INPUTS[op]), {**own, **options})
 
 
 _BUILDERS: dict[str, Callable[[_Builder], Problem | None]] = {

@@ -15,6 +15,7 @@ import numpy as np
 from gradspec.conformance.cases.axes import BEYOND_GRID, BLOCKS, SIZES, most, sizes_around
 from gradspec.conformance.cases.combinations import GEOMETRY, INDEX_SPECIALS, PLACE, CaseSpace, RankedOperator
 from gradspec.conformance.cases.cover import Cell, Planned
+from gradspec.conformance.cases.problems import Goal
 from gradspec.conformance.model.case import REGIMES
 from gradspec.conformance.model.problem import MODES
 
@@ -42,7 +43,8 @@ class Recipe:
         if not cells:
             return None
         cells = [cells[i % len(cells)] for i in range(min(self.cases, 4 * len(cells)))]
-        return Planned(entry.op, entry.rank, self.features, tuple(cells), style=self.style, tie_rule=self.tie_rule)
+        goal = Goal(entry.op, entry.rank, self.features, style=self.style, tie_rule=self.tie_rule)
+        return Planned(goal, tuple(cells))
 
     def _cells(self) -> Iterator[Cell]:
         for i in range(len(self.modes) * max(len(self.dtypes), len(self.specials), len(self.regimes))):
@@ -126,7 +128,7 @@ def ladder(space: CaseSpace, own: Sequence[int] = ()) -> list[Planned]:
     corners = [_rungs(entries, both, own) for both in CORNERS for entries in space.by_op().values()]
     rungs += [(either for planned in batches for either in (None, planned)) for batches in corners]  # half as often
     found = (planned for turn in zip_longest(*rungs) for planned in turn if planned is not None)
-    return [planned for planned in found if not space.asked or planned.features & space.asked]
+    return [planned for planned in found if not space.asked or planned.goal.features & space.asked]
 
 
 def _rungs(entries: Sequence[RankedOperator], blocks: Sequence[str], own: Sequence[int]) -> Iterator[Planned]:
@@ -136,19 +138,15 @@ def _rungs(entries: Sequence[RankedOperator], blocks: Sequence[str], own: Sequen
         rank = next((rank for rank in (LONG_RANKS[turn % len(LONG_RANKS)], *LONG_RANKS) if rank in having), min(having))
         cells = _cells(having[rank], blocks, turn)
         if cells:
-            yield Planned(entries[0].op, rank, frozenset(blocks), tuple(cells), style="block", size=size)
+            yield Planned(Goal(entries[0].op, rank, frozenset(blocks), style="block", size=size), tuple(cells))
 
 
 def _sizes(op: str, blocks: Sequence[str], own: Sequence[int]) -> list[int]:
-    usual = [SIZES[0], BEYOND_GRID[0], *SIZES[1:], *BEYOND_GRID[1:]] if _on_grid(op, blocks) else SIZES
+    planes = "block_channels" if "block_out_channels" not in GEOMETRY[op] else ""
+    on_grid = tuple(blocks) in (("block_batch",), (planes,))  # samples and planes of a pooling may be blocks of a grid
+    usual = [SIZES[0], BEYOND_GRID[0], *SIZES[1:], *BEYOND_GRID[1:]] if on_grid else SIZES
     longest = most(op, blocks)
     return [size for size in dict.fromkeys([*sizes_around(own), *usual]) if not longest or size <= longest]
-
-
-def _on_grid(op: str, blocks: Sequence[str]) -> bool:
-    """Whether an axis may be one of a grid of blocks as it stands: samples, and planes of a pooling."""
-    planes = "block_channels" if "block_out_channels" not in GEOMETRY[op] else ""
-    return tuple(blocks) in (("block_batch",), (planes,))
 
 
 def _cells(entry: RankedOperator, blocks: Sequence[str], turn: int) -> list[Cell]:

@@ -16,18 +16,15 @@ from gradspec.conformance.cases.numbers import Numbers
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Shape
 from gradspec.conformance.model.reference import Reference, array_types, classes, reference_of, room
-from gradspec.conformance.model.values import drawn_values
+from gradspec.conformance.model.values import draw_values
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
 from gradspec.runtime.compiled import compile
 
 
-def reference_arrays(case: CheckCase, rng: np.random.Generator) -> dict[str, Array]:
+class ReferenceDrawing:
     """The arrays of a case by name."""
-    return _Drawn(case, rng).arrays()
 
-
-class _Drawn:
     def __init__(self, case: CheckCase, rng: np.random.Generator) -> None:
         self.case, self.rng, self.reference, self.problem = case, rng, reference_of(case.problem), case.problem
         self.types = array_types(case.problem, case.mode)
@@ -46,7 +43,7 @@ class _Drawn:
             elif kind:
                 SPECIALS[kind](self, made, [name for name in floats if made[name].size])
             made |= {
-                name: drawn_values(text, made[name], room(self.problem, name), self.rng)
+                name: draw_values(text, made[name], room(self.problem, name), self.rng)
                 for name, text in self.reference.values.items()
             }
         return {name: made[name] for name in self.types}
@@ -123,7 +120,7 @@ REGIMES: dict[str, Callable[[Numbers, Shape], Array]] = {
 
 
 def _put_special(
-    drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str], values: Callable[[Numbers], Array]
+    drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str], values: Callable[[Numbers], Array]
 ) -> None:
     """Into a few cells of one array."""
     if not names:
@@ -134,7 +131,7 @@ def _put_special(
     flat[places] = found[: len(places)]
 
 
-def _ties(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+def _ties(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
     """Few different numbers, in the inputs alone."""
     kind = drawn.case.seed % 3
     for name in (name for name in names if name in drawn.problem.inputs):
@@ -143,7 +140,7 @@ def _ties(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None
         x[...] = levels.astype(x.dtype)
 
 
-def _signed_zero(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+def _signed_zero(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
     for name in names:
         flat = arrays[name].reshape(-1)
         zeros = drawn.rng.random(flat.size) < 0.3
@@ -152,7 +149,7 @@ def _signed_zero(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) 
         flat[zeros] = signs[zeros].astype(flat.dtype)
 
 
-def _subnormal(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+def _subnormal(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
     for name in names[drawn.case.seed % len(names) :][:1] if names else ():
         flat = arrays[name].reshape(-1)
         few = drawn.rng.random(flat.size) < 0.5
@@ -160,7 +157,7 @@ def _subnormal(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) ->
         flat[few] = drawn._numbers(name).subnormal((int(few.sum()),))
 
 
-def _masked(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> None:
+def _masked(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
     """A mask, or labels, all of one value."""
     for name, t in drawn.types.items():
         if not t.is_float:
@@ -168,7 +165,7 @@ def _masked(drawn: _Drawn, arrays: dict[str, Array], names: Sequence[str]) -> No
             arrays[name][...] = min(drawn.case.seed % 2, most)
 
 
-SPECIALS: dict[str, Callable[[_Drawn, dict[str, Array], Sequence[str]], None]] = {
+SPECIALS: dict[str, Callable[[ReferenceDrawing, dict[str, Array], Sequence[str]], None]] = {
     "ties": _ties,
     "nan": lambda d, a, names: _put_special(d, a, names, lambda n: np.full(int(n.rng.integers(1, 3)), np.nan, n.type)),
     "infinity": lambda d, a, names: _put_special(d, a, names, lambda n: (n.signs((2,)) * np.inf).astype(n.type)),

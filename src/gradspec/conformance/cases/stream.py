@@ -22,11 +22,11 @@ from gradspec.conformance.cases.combinations import GEOMETRY, CaseSpace, RankedO
 from gradspec.conformance.cases.cover import PLAIN_BATCHES, Cell, LazyList, Planned, plan, random_batch, values_of_case
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.numbers import generator, seed_of
-from gradspec.conformance.cases.problems import Goal, drawn_problem
+from gradspec.conformance.cases.problems import Goal, draw_problem
 from gradspec.conformance.cases.recipes import ladder, recipes
 from gradspec.conformance.cases.sweep import SWEPT, array_of, problem_of, rows_of, turns
 from gradspec.conformance.model.case import FEATURES, MASKING, REGIMES, CheckCase, Selection
-from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, written
+from gradspec.conformance.model.domain import EVERYTHING, NOT_OF_SHAPES, KernelDomain, write_allowed
 from gradspec.conformance.model.problem import DTYPES, LAYOUTS, MODES, RANKS, SELECTIONS, Problem
 
 Refusal: TypeAlias = Callable[[Problem, str], str | None]
@@ -53,6 +53,10 @@ class Stream:
     >>> case.problem.op, case.batch
     ('max_pool', 0)
     """
+
+    refused: tuple[tuple[str, str], ...] = ()
+    unmet: tuple[str, ...] = ()
+    """Modes with reasons, and kinks, which only references have."""
 
     def __init__(self, seed: int, selection: Selection, refusal: Refusal, domain: KernelDomain = EVERYTHING) -> None:
         self.seed, self.selection, self.refusal, self.domain = seed, selection, refusal, domain
@@ -165,7 +169,8 @@ class Stream:
 
     def _early(self, planned: Planned) -> Planned:
         """One of the first batches, in float32 where that is offered."""
-        entries = [entry for entry in self.space.entries if (entry.op, entry.rank) == (planned.op, planned.rank)]
+        own = planned.goal.op, planned.goal.rank
+        entries = [entry for entry in self.space.entries if (entry.op, entry.rank) == own]
         modes = {mode for entry in entries for mode, dtype in entry.pairs() if dtype == "f32"}
         if self.space.asked:
             return planned
@@ -204,6 +209,7 @@ class _Batch:
 
     def __init__(self, stream: Stream, number: int, planned: Planned, rng: np.random.Generator) -> None:
         self.stream, self.number, self.planned, self.rng = stream, number, planned, rng
+        self.goal = replace(planned.goal, style="", tie_rule=None, domain=stream.domain.without(*NOT_OF_SHAPES))
         self._answers: dict[tuple[str, str], bool] = {}
 
     def cases(self) -> list[CheckCase]:
@@ -231,7 +237,7 @@ class _Batch:
         backwards = cell.layout == "non_contiguous" and (self.number + index) % 2 == 1
         layout = self.stream.domain.prefers("layouts", "reversed" if backwards else cell.layout)
         features = tags(problem, cell.mode, layout)
-        special, meant = cell.special, features - (set(BLOCKS) - self.planned.features)  # large arrays have long axes
+        special, meant = cell.special, features - (set(BLOCKS) - self.goal.features)  # large arrays have long axes
         if special is not None and any(clash(problem.op, problem.rank, special, name) for name in meant):
             special = None
         features |= {special} if special else frozenset()
@@ -242,7 +248,7 @@ class _Batch:
 
     def _problem(self) -> Problem | None:
         for goal in self._goals():
-            problem = drawn_problem(self.rng, goal)
+            problem = draw_problem(self.rng, goal)
             self._answers.clear()
             if problem is not None and any(self._takes(problem, cell.mode, cell.dtype) for cell in self.planned.cells):
                 return problem
@@ -250,14 +256,11 @@ class _Batch:
 
     def _goals(self) -> Iterator[Goal]:
         """The goal with details of its own, then with fewer and fewer features, last with all axes the same."""
-        asked, features = self.stream.possible.asked, self.planned.features
-        domain = self.stream.domain.without(*NOT_OF_SHAPES)
-        wide, size = self.planned.wide, self.planned.size
-        goal = Goal(self.planned.op, self.planned.rank, features, wide=wide, size=size, domain=domain)
-        if self.planned.style:
-            yield from self._styled_goals(goal)
+        goal, asked, features = self.goal, self.stream.possible.asked, self.goal.features
+        if self.planned.goal.style:
+            yield from self._styled_goals()
         else:
-            yield self._add_details(goal)
+            yield self._add_details()
         yield from [goal] * 3
         yield from [_without(goal, {name}) for name in sorted(features - asked)]
         kept = (features & asked) or (features & {"asymmetric"})
@@ -265,22 +268,22 @@ class _Batch:
         if not features & asked:
             yield from [replace(_without(goal, features), equal=True)] * RARE
 
-    def _styled_goals(self, goal: Goal) -> Iterator[Goal]:
+    def _styled_goals(self) -> Iterator[Goal]:
         """Often: of axes at random a target may refuse most, for paddings of two sides that differ and the like."""
-        styled = replace(goal, style=self.planned.style)
-        yield from [replace(styled, tie_rule=self.planned.tie_rule or self._tie_rule(goal))] * 4
+        styled = replace(self.goal, style=self.planned.goal.style)
+        yield from [replace(styled, tie_rule=self.planned.goal.tie_rule or self._tie_rule())] * 4
         yield from [styled] * 4
-        yield from [_without(styled, goal.features)] * 4
+        yield from [_without(styled, styled.features)] * 4
 
-    def _add_details(self, goal: Goal) -> Goal:
-        chance, cells = self.rng.random(2), self.planned.cells
+    def _add_details(self) -> Goal:
+        goal, chance, cells = self.goal, self.rng.random(2), self.planned.cells
         hiding = any(cell.special in MASKING or cell.layout == "channels_last" for cell in cells)
         bare = chance[0] < 0.15 and not hiding and not goal.features & {*MASKING, "large"}
         sided = "dilated" in GEOMETRY[goal.op] and chance[1] < 0.4
-        return replace(goal, bare=bare, tie_rule=self._tie_rule(goal), sided=sided)
+        return replace(goal, bare=bare, tie_rule=self._tie_rule(), sided=sided)
 
-    def _tie_rule(self, goal: Goal) -> str:
-        another = goal.op in SELECTIONS and self.rng.random() < 0.2
+    def _tie_rule(self) -> str:
+        another = self.goal.op in SELECTIONS and self.rng.random() < 0.2
         return str(self.rng.choice(["all", "split"])) if another else "first"
 
     def _takes(self, problem: Problem, mode: str, dtype: str) -> bool:
@@ -301,13 +304,12 @@ class _Batch:
 
     def _refused_problem(self) -> Problem:
         """What was planned, though the target does not take it."""
-        domain = self.stream.domain.without(*NOT_OF_SHAPES)
-        goal = Goal(self.planned.op, self.planned.rank, self.planned.features, wide=self.planned.wide, domain=domain)
+        goal = replace(self.goal, size=0)
         for some in (goal, _without(goal, goal.features)):
-            problem = drawn_problem(self.rng, some)
+            problem = draw_problem(self.rng, some)
             if problem is not None:
                 return problem
-        raise AssertionError(f"no problem of {self.planned.op} with {self.planned.rank} axes")
+        raise AssertionError(f"no problem of {goal.op} with {goal.rank} axes")
 
 
 def _without(goal: Goal, features: AbstractSet[str]) -> Goal:
@@ -361,7 +363,7 @@ def _has_cases(entry: RankedOperator, asked: frozenset[str]) -> bool:
         return bool(have) or not asked
     geometry = [frozenset({name} & {*GEOMETRY[entry.op]}) for name in have] or [frozenset[str]()]
     goals = [Goal(entry.op, entry.rank, features, domain=entry.domain) for features in geometry]
-    return any(drawn_problem(generator(i), goal) for goal in goals for i in range(3))
+    return any(draw_problem(generator(i), goal) for goal in goals for i in range(3))
 
 
 def _at_odds(selection: Selection, domain: KernelDomain) -> str:
@@ -375,7 +377,7 @@ def _at_odds(selection: Selection, domain: KernelDomain) -> str:
             rest: dict[str, Any] = {name: ()}
             parts[f"{name} {','.join(map(str, given))}"] = replace(selection, **rest), domain
     for name, allowed in domain.entries:
-        parts[f"{name} {written(allowed)}"] = selection, domain.without(name)
+        parts[f"{name} {write_allowed(allowed)}"] = selection, domain.without(name)
     blamed = [words for words, others in parts.items() if _usable(*others)] or list(parts)
     if len(blamed) > 1:
         return f"{', '.join(blamed[:-1])} and {blamed[-1]} together"
@@ -396,7 +398,7 @@ def _find_offered(entry: RankedOperator, refusal: Refusal, known: dict[str, froz
 
     def drawn(count: int, features: frozenset[str] = frozenset(), **details: Any) -> Iterator[Problem | None]:
         goal = Goal(entry.op, entry.rank, features, domain=entry.domain, **details)
-        return (drawn_problem(rng, goal) for _ in range(count))
+        return (draw_problem(rng, goal) for _ in range(count))
 
     def takes(problem: Problem | None, mode: str, dtype: str) -> bool:
         return problem is not None and refusal(replace(problem, dtype=dtype), mode) is None
@@ -426,4 +428,4 @@ def _plain(entry: RankedOperator, asked: frozenset[str]) -> Planned:
     special = next((name for name in wanted if name in specials_of(entry.op)), None)
     layout = next((name for name in wanted if name in LAYOUTS), "contiguous")
     features = frozenset(wanted) & frozenset(GEOMETRY[entry.op])
-    return Planned(entry.op, entry.rank, features, (Cell(mode, dtype, special, layout),))
+    return Planned(Goal(entry.op, entry.rank, features), (Cell(mode, dtype, special, layout),))

@@ -10,7 +10,7 @@ many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, product
 from math import prod
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gradspec.conformance.cases.axes import DrawnAxis, output_count
 from gradspec.conformance.cases.combinations import RankedOperator
 from gradspec.conformance.cases.numbers import generator
-from gradspec.conformance.model.parts import Parts
+from gradspec.conformance.cases.problems import assemble
 from gradspec.conformance.model.problem import (
     AVERAGES,
     COLUMNS,
@@ -80,16 +80,21 @@ GROUPS = {
     "multiplier": (2, 1, 3),
 }
 """Groups of a convolution, and the channels in and out of each."""
-OPTIONS: dict[str, Row] = {
-    "plain": {},
-    "ceil_mode": {"ceil_mode": True},
-    "count_exclude_pad": {"count_include_pad": False},
-    "divisor_override": {"divisor_override": 3},
-    "all_ties": {"ties": "all"},
-    "split_ties": {"ties": "split"},
-    "ignored_padding": {"padding_mode": "ignore"},
+OPTIONS: dict[str, tuple[Row, Sequence[str]]] = {
+    "plain": ({}, tuple(INPUTS)),
+    "ceil_mode": ({"ceil_mode": True}, SLIDING_POOLS),
+    "count_exclude_pad": ({"count_include_pad": False}, ("avg_pool",)),
+    "divisor_override": ({"divisor_override": 3}, ("avg_pool",)),
+    "all_ties": ({"ties": "all"}, SELECTIONS),
+    "split_ties": ({"ties": "split"}, SELECTIONS),
+    "ignored_padding": ({"padding_mode": "ignore"}, ("smooth_max_pool",)),
 }
-"""Attributes of poolings beside their windows."""
+"""Attributes of poolings beside their windows, and the operators that have them."""
+LAYERS = {
+    "channels_last": "channels_last",
+    **dict.fromkeys(("cropped", "non_contiguous", "reversed"), "non_contiguous"),
+}
+"""Layouts beside the usual one, and the values of an operator that has them."""
 SWEPT = tuple(op for op in INPUTS if op != "max_unpool")
 """All operators of windows; unpooling has none."""
 
@@ -102,7 +107,7 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
         "rank": tuple(sorted((entry.rank for entry in entries), key=lambda rank: rank != 2)),
         "mode": tuple(dict.fromkeys(mode for mode, _ in sorted(pairs) if mode != "second")) or ("second",),
         "dtype": tuple(sorted({dtype for _, dtype in pairs}, key=lambda dtype: (dtype != "f32", dtype))),
-        "layout": ("contiguous", *_layouts(values)),
+        "layout": ("contiguous", *(name for name, needed in LAYERS.items() if needed in values)),
         "width": tuple(WIDTHS),
         "height": (1, 2, 5, 9),
     }
@@ -117,19 +122,8 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
         }
     if op in CONVOLUTIONS:
         return factors | {"groups": tuple(GROUPS), "bias": (True, False), "lead": ((), (1,), (3,))}
-    fits = {"plain"} | ({"all_ties", "split_ties"} if op in SELECTIONS else set())
-    fits |= {"ceil_mode"} if op in SLIDING_POOLS else set()
-    fits |= {"count_exclude_pad", "divisor_override"} if op == "avg_pool" else set()
-    fits |= {"ignored_padding"} if op == "smooth_max_pool" else set()
-    options = tuple(name for name in OPTIONS if name in fits)
+    options = tuple(name for name, (_, ops) in OPTIONS.items() if op in ops)
     return factors | {"option": options, "lead": ((), (1,), (2, 3), (19,), (64,))}
-
-
-def _layouts(values: frozenset[str]) -> Iterator[str]:
-    if "channels_last" in values:
-        yield "channels_last"
-    if "non_contiguous" in values:
-        yield from ("cropped", "non_contiguous", "reversed")
 
 
 # --- the array --------------------------------------------------------------------------------------------------------
@@ -241,28 +235,16 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     kernel = tuple(axis.kernel for axis in axes)
     most = SMOOTH_LEAVES if op == "smooth_max_pool" else MOST_LEAVES
     axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead), most), rng)
-    sizes = tuple(axis.size for axis in axes)
-    attributes: Row = {"output_size": sizes} if op == "fold" else {}
-    attributes |= {} if op in CONVOLUTIONS else {"kernel_size": kernel}
-    attributes |= {
-        "stride": tuple(axis.stride for axis in axes),
-        "padding": tuple((axis.lo, axis.hi) for axis in axes),
-        "dilation": tuple(axis.dilation for axis in axes),
-    }
+    if op in CONVOLUTIONS:
+        if op == "conv_transpose":  # it writes what a convolution of these windows reads
+            axes = [axis._replace(size=axis.outputs) for axis in axes]
+        return assemble(op, axes, lead, (groups, inner, outer), row["bias"])
     if op in COLUMNS:
-        return Parts(op, "f32", tuple(before), 1, channels, 1, sizes, (), False, attributes).problem()
-    if op in SLIDING_POOLS:
-        attributes |= {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
-        attributes |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
-        attributes |= (
-            {"beta": float(rng.choice((1.0, -1.0))), "padding_mode": "zeros"} if op == "smooth_max_pool" else {}
-        )
-        return Problem(op, rank, ((*lead, *sizes),), attributes | OPTIONS[row["option"]])
-    attributes["groups"] = groups
-    if op == "conv_transpose":  # it writes what a convolution of these windows reads
-        attributes["output_padding"] = tuple(axis.extra for axis in axes)
-        sizes = tuple(axis.outputs for axis in axes)
-    return Parts(op, "f32", lead, groups, inner, outer, sizes, kernel, row["bias"], attributes).problem()
+        return assemble(op, axes, (*before, channels))
+    options: Row = {"ceil_mode": False} | ({"ties": "first"} if op in SELECTIONS else {})
+    options |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
+    options |= {"beta": float(rng.choice((1.0, -1.0))), "padding_mode": "zeros"} if op == "smooth_max_pool" else {}
+    return assemble(op, axes, lead, **(options | OPTIONS[row["option"]][0]))
 
 
 def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
@@ -325,8 +307,9 @@ def _few(counts: Sequence[int], each: int, most: int = MOST_LEAVES) -> list[int]
 
 
 def _binned(op: str, row: Row, counts: Sequence[int], rng: np.random.Generator) -> Problem:
-    ties = {"ties": "first", **OPTIONS[row["option"]]} if op in SELECTIONS else {}
+    ties = {"ties": "first", **OPTIONS[row["option"]][0]} if op in SELECTIONS else {}
     if op.startswith("global"):
-        return Problem(op, row["rank"], ((*row["lead"], *counts),), {"keepdims": bool(rng.integers(2)), **ties})
-    sizes = tuple(int(n * rng.integers(1, 4) + rng.integers(0, n)) for n in counts)
-    return Problem(op, row["rank"], ((*row["lead"], *sizes),), {"output_size": tuple(counts), **ties})
+        axes = [DrawnAxis(n) for n in counts]
+        return assemble(op, axes, tuple(row["lead"]), keepdims=bool(rng.integers(2)), **ties)
+    axes = [DrawnAxis(int(n * rng.integers(1, 4) + rng.integers(0, n)), outputs=n) for n in counts]
+    return assemble(op, axes, tuple(row["lead"]), **ties)

@@ -22,6 +22,7 @@ from gradspec.conformance.cases.stream import Refusal, Stream
 from gradspec.conformance.model.case import CheckCase, Selection
 from gradspec.conformance.model.problem import INPUTS, LAYOUTS
 from gradspec.conformance.model.reference import Reference, Types, cells, free_axes, in_dtype, on_zeros
+from gradspec.conformance.model.run import Coverage
 from gradspec.conformance.model.target import Target
 
 DATA_SETS, GEOMETRIES = 8, 512
@@ -78,10 +79,6 @@ class TargetStream:
         ]
 
     @property
-    def windows(self) -> Stream | None:
-        return next((stream for stream in self.streams if isinstance(stream, Stream)), None)
-
-    @property
     def covering(self) -> int:
         return min(len(self._offering) * max(stream.covering for stream in self._offering), self.geometries)
 
@@ -89,20 +86,15 @@ class TargetStream:
     def why_nothing(self) -> tuple[str, ...]:
         return self._offering[0].why_nothing
 
-    @property
-    def lacking(self) -> tuple[tuple[str, str], ...]:
-        """Operators and modes that are asked for and not offered."""
-        return tuple(pair for stream in self.streams for pair in stream.lacking)
-
-    @property
-    def refused(self) -> tuple[tuple[str, str], ...]:
-        """Modes of references that are asked for and not offered, and why."""
-        return tuple(pair for s in self.streams if isinstance(s, ReferenceStream) for pair in s.refused)
-
-    @property
-    def unmet(self) -> tuple[str, ...]:
-        """Kinks that no numbers were found for."""
-        return tuple(words for s in self.streams if isinstance(s, ReferenceStream) for words in s.unmet)
+    def coverage(self, cases: Iterable[tuple[int, ...]]) -> Coverage:
+        """What is not offered, kinks that no numbers were found for, and triples that met in cases of these values."""
+        windows = next((s for s in self.streams if isinstance(s, Stream) and not s.why_nothing), None)
+        return Coverage(
+            tuple(pair for stream in self.streams for pair in stream.lacking),
+            tuple(pair for stream in self.streams for pair in stream.refused),
+            tuple(words for stream in self.streams for words in stream.unmet),
+            (0, 0) if windows is None else windows.space.count_triples(cases),
+        )
 
 
 # --- references -------------------------------------------------------------------------------------------------------
@@ -254,11 +246,10 @@ class ReferenceStream:
         """The same modes, and why."""
         return tuple(pair for reference in self.references for pair in self._refused(reference))
 
-    def _refused(self, reference: Reference) -> Iterator[tuple[str, str]]:
-        types = reference.types[0]
-        for mode in (mode for mode in reference.modes(types) if mode in self.selection.chosen_modes):
-            if why := self.refusal(reference.problem(types), mode):
-                yield mode, why
+    def _refused(self, reference: Reference) -> list[tuple[str, str]]:
+        problem = reference.problem(reference.types[0])
+        modes = [mode for mode in reference.modes(reference.types[0]) if mode in self.selection.chosen_modes]
+        return [(mode, why) for mode in modes if (why := self.refusal(problem, mode))]
 
     @cached_property
     def unmet(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def _find_shared(target: Target, call: Call) -> list[Verdict]:
 
 def unwritten(target: Target, call: Call) -> list[Verdict]:
     """NaNs of memory that a kernel of a reference allocates and returns, or reads, without having written to it."""
-    if not call.problem.is_reference or not target.is_own or target.library != "torch":
+    if not (target.is_own and target.references and target.library == "torch"):
         return []
     usual = [_amid_numbers(target, call) for _ in range(PLAIN_RUNS)]
     second = Outcome.of(target, replace(call, variant=ON_NANS))

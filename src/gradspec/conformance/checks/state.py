@@ -9,17 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from math import prod
 from random import Random
 from typing import TypeAlias
 from zlib import crc32
 
-from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, reverse, structural, with_ties
+from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, reverse, with_ties
 from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.verdicts import judge_call
-from gradspec.conformance.model.parts import Parts, Refit
+from gradspec.conformance.model.changes import Changes
 from gradspec.conformance.model.problem import Call
-from gradspec.conformance.model.reference import likely_sizes
 from gradspec.conformance.model.target import CALLERS, Answer, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.spec.errors import ShapeError
@@ -32,7 +30,7 @@ OTHERS = 2
 SELDOM = {"groups": 0.2}
 """Few calls have other groups, so they are tried first where there are some."""
 TOGETHER = f"in {CALLERS} threads at once"
-LARGER, SMALL = 16, 1 << 12
+LARGER = 16
 """How many times the samples threads are given where there are few cells: one call lasts until the next begins."""
 
 
@@ -68,7 +66,7 @@ def _choose_neighbours(target: Target, call: Call) -> Iterator[tuple[str, Call]]
     numbers = b"".join(array.tobytes() for array in call.arrays().values())
     chance = Random(crc32(repr((call.problem, call.mode)).encode() + numbers))
     otherwise = others(call, target.variants(call.problem, call.mode))
-    for names, most in ((structural(call), STRUCTURAL), (otherwise, OTHERS)):
+    for names, most in ((Changes.of(call).differences, STRUCTURAL), (otherwise, OTHERS)):
         in_order = sorted(names, key=lambda name: chance.random() * SELDOM.get(name, 1.0))
         bases = ((name, with_ties(call) if name == "ties" else call) for name in in_order)
         chosen = ((name, _choose(target, base, name, chance)) for name, base in bases)
@@ -78,7 +76,7 @@ def _choose_neighbours(target: Target, call: Call) -> Iterator[tuple[str, Call]]
 def _choose(target: Target, call: Call, difference: str, chance: Random) -> Call | None:
     """One of the neighbours that the target offers. Of a reference's other sizes only the one that is chosen is read:
     a trial tells which there are, and takes a hundredth of the time."""
-    if likely := likely_sizes(call, difference):
+    if likely := Changes.of(call).likely(difference):
         with suppress(ShapeError):
             one = chance.choice(likely).call(call)
             return one if target.takes(one) else None
@@ -169,16 +167,11 @@ def _rivals(target: Target, call: Call) -> list[tuple[Call, Outcome]]:
 
 def _larger(target: Target, call: Call) -> Call:
     """The call on more samples, if the target takes as many."""
-    if call.problem.is_reference:
-        return call
-    parts = Parts.of(call.problem)
-    if not parts.lead or prod(call.problem.x_shape) > SMALL:
-        return call
-    try:
-        larger = Refit(parts.changed(lead=(LARGER * parts.lead[0], *parts.lead[1:]))).call(call)
-    except (ShapeError, ValueError):
-        return call
-    return larger if target.takes(larger) else call
+    change = Changes.of(call).larger(LARGER)
+    with suppress(ShapeError, ValueError):
+        larger = call if change is None else change.call(call)
+        return larger if target.takes(larger) else call
+    return call
 
 
 def _race(target: Target, calls: Sequence[tuple[Call, Outcome]], yields: bool) -> list[tuple[Call, Outcome, Outcome]]:

@@ -16,7 +16,7 @@ from flint import fmpq
 
 from gradspec.backends.tables import PADDING, hits, take
 from gradspec.conformance.model.geometry import geometry_of
-from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results, laid_out
+from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results, lay_out
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.oracle import Judgement, Meaning
 from gradspec.conformance.oracle.expected import expected
@@ -290,12 +290,14 @@ def _integers(like: Array, call: Call, start: int = 0) -> Array:
     """1 … ``SMALL`` over and over, with signs of another period, so that neighbours differ."""
     count = np.arange(start, start + like.size)
     numbers = (count % SMALL + 1) * np.where(count % 3 == 1, -1, 1)
-    return laid_out(numbers.reshape(like.shape).astype(like.dtype), call.layout, call.problem.rank)
+    return lay_out(numbers.reshape(like.shape).astype(like.dtype), call.layout, call.problem.rank)
 
 
 def contradiction(target: Target, call: Call, choice: ChoiceRule) -> str | None:
     """What of the target does not make this choice on the same inputs, or None."""
-    made = list(_run_offered(target, call))
+    others = {mode: one for mode, one in partners(call).items() if mode != call.mode}
+    offered = {mode: one for mode, one in others.items() if target.declines(call.problem, mode) is None}
+    made = [(mode, one, results) for mode, one in offered.items() if (results := _run(target, one)) is not None]
     for mode, partner, results in made:
         for name in ("indices", "dy", "grad_x"):
             if name in results and not _follows(target, partner, name, results[name], choice):
@@ -306,16 +308,6 @@ def contradiction(target: Target, call: Call, choice: ChoiceRule) -> str | None:
 
 
 _WORDS = {"value": "index", "jvp": "JVP", "vjp": "VJP"}
-
-
-def _run_offered(target: Target, call: Call) -> Iterator[tuple[str, Call, Results]]:
-    """The other modes that the target offers, with their results."""
-    for mode, partner in partners(call).items():
-        if mode == call.mode or target.declines(call.problem, mode) is not None:
-            continue
-        results = _run(target, partner)
-        if results is not None:
-            yield mode, partner, results
 
 
 def _run(target: Target, call: Call) -> Results | None:

@@ -78,12 +78,12 @@ ARITHMETICS: dict[str, Callable[[Arithmetic], Arithmetic]] = {
 """The modes that are an arithmetic, as what they make of the target's own."""
 
 
-def known(names: Iterable[str]) -> tuple[str, ...]:
+def check_modes(names: Iterable[str]) -> tuple[str, ...]:
     """The names of modes as given, in the order of ``REDUCED``.
 
-    >>> known(["tf32", "ftz"])
+    >>> check_modes(["tf32", "ftz"])
     ('ftz', 'tf32')
-    >>> known(["fp8"])
+    >>> check_modes(["fp8"])
     Traceback (most recent call last):
         ...
     ValueError: 'fp8' is not a mode of reduced precision; allow some of ftz, tf32, bf16_inputs, ...
@@ -103,7 +103,7 @@ def judge_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: I
     >>> judge_reduced(total, np.float32([[0.0]]), Arithmetic.of("f32"), ["ftz", "tf32"])
     'tf32'
     """
-    modes = known(names)
+    modes = check_modes(names)
     left = ~meaning.judge(got, arithmetic).ok
     for name in modes:
         if not _outside(meaning, got, arithmetic, name, left).any():
@@ -116,7 +116,7 @@ def judge_reduced(meaning: Meaning, got: Array, arithmetic: Arithmetic, names: I
 
 def all_together(arithmetic: Arithmetic, names: Iterable[str]) -> Arithmetic:
     """The arithmetic with all liberties of modes that are one."""
-    for name in known(names):
+    for name in check_modes(names):
         arithmetic = ARITHMETICS[name](arithmetic) if name in ARITHMETICS else arithmetic
     return arithmetic
 
@@ -171,18 +171,18 @@ def is_explained_by_flushing(call: Call, name: str, judgement: Judgement) -> boo
         return False
     arithmetic = replace(judgement.arithmetic, flush_to_zero=True)
     smallest = float(arithmetic.accumulate.normal)
-    seen = call.mapped(lambda array: array if array.dtype.kind in "iu" else flushed(array, smallest))
+    seen = call.mapped(lambda array: array if array.dtype.kind in "iu" else flush(array, smallest))
     meaning = expected(seen)[name]
     if meaning is None:
         return False
-    again = meaning.judge(flushed(judgement.got, smallest), arithmetic)
+    again = meaning.judge(flush(judgement.got, smallest), arithmetic)
     return again.passed or any(NEEDS_DOCUMENTATION.isdisjoint(e.names) for e in explanations(seen, name, again))
 
 
-def flushed(array: Array, smallest: float) -> Array:
+def flush(array: Array, smallest: float) -> Array:
     """Numbers below the smallest normal one of the accumulator as zeros of their sign.
 
-    >>> flushed(np.float32([1e-40, -1.0]), 2.0**-126).tolist()
+    >>> flush(np.float32([1e-40, -1.0]), 2.0**-126).tolist()
     [0.0, -1.0]
     """
     return np.where(np.abs(array) < smallest, np.copysign(array.dtype.type(0), array), array)

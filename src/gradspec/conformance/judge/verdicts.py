@@ -23,7 +23,7 @@ from gradspec.conformance.judge.conventions import (
 )
 from gradspec.conformance.judge.reduced import ARITHMETICS, all_together, is_explained_by_flushing, judge_reduced
 from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
-from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results
+from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results, Shape
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle import Judgement, Meaning
@@ -132,7 +132,8 @@ class Judge:
             return [_report_changed(argument_label(str(why), call), variant)]
         except Exception as error:  # whatever the target raises is its own doing
             raised = f"{type(error).__name__}: {error}"
-            is_empty = call.problem.is_reference and any(array.size == 0 for array in call.named().values())
+            is_enclosed = any(isinstance(meaning, EnclosedMeaning) for meaning in self.meanings.values())
+            is_empty = is_enclosed and any(array.size == 0 for array in call.named().values())
             if call.layout in UNUSUAL or is_empty:  # those that refuse such arrays say so, and users copy, or ask
                 sort = "empty" if is_empty else call.layout
                 return [Verdict("not_offered", variant=variant, detail=f"of arrays that are {sort}: {raised}")]
@@ -168,7 +169,7 @@ class Judge:
         for bits, verdict in known:
             if same_bits(bits, got):
                 return replace(verdict, variant=call.variant)
-        kind = _ReferenceResult if call.problem.is_reference else _Result
+        kind = _EnclosedResult if isinstance(self.meanings[name], EnclosedMeaning) else _Result
         result = kind(self.target, call, name, got, "indices" in results, self.allow)
         verdict = result.malformed(self.meanings[name]) or result.judged(self.meanings[name])
         known.append((got.copy(), verdict))
@@ -232,7 +233,7 @@ class _Result:
         named, dtype = self.call.named(), self.got.dtype
         shape = named[self.name.partition("_")[2]].shape if meaning is None else meaning.shape
         if self.got.shape != shape:
-            return self.verdict("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {shape}")
+            return self._misshapen(shape)
         if self.name != "indices":
             own = named["x"].dtype
             return None if dtype == own else self.verdict("defect", "dtype", got=str(dtype), expected=str(own))
@@ -241,6 +242,9 @@ class _Result:
         cells, places = prod(self.call.problem.spatial), self.got.astype(np.int64)
         outside = (places < -1) | (places >= cells)
         return self.verdict_at("defect", "index_range", outside, f"-1 to {cells - 1}") if outside.any() else None
+
+    def _misshapen(self, shape: Shape) -> Verdict:
+        return self.verdict("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {shape}")
 
     def judged(self, meaning: Meaning | None) -> Verdict:
         if meaning is None:
@@ -400,14 +404,14 @@ def weakening_operator(judgement: Judgement) -> str:
     return _WEAKENING.get_or_make(graph, find)
 
 
-class _ReferenceResult(_Result):
+class _EnclosedResult(_Result):
     """One result of a call of a reference, whose graph says what it is."""
 
     def malformed(self, meaning: Meaning | None) -> Verdict | None:
         assert isinstance(meaning, EnclosedMeaning)
         own, dtype = meaning.type.dtype.numpy, self.got.dtype
         if self.got.shape != meaning.shape:
-            return self.verdict("defect", "shape", got=f"of shape {self.got.shape}", expected=f"shape {meaning.shape}")
+            return self._misshapen(meaning.shape)
         is_like = dtype == own or (own.kind in "iu" and dtype.kind in "iu")
         return None if is_like else self.verdict("defect", "dtype", got=str(dtype), expected=str(own))
 

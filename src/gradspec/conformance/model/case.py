@@ -71,10 +71,10 @@ REGIMES = ("impulse", "exact_sum", "rounding")
 MOST_BLOCK = 1 << 16
 
 
-def known_blocks(given: Iterable[int]) -> tuple[int, ...]:
+def check_blocks(given: Iterable[int]) -> tuple[int, ...]:
     """The blocks that were given, if they are sizes.
 
-    >>> known_blocks([96, 0])
+    >>> check_blocks([96, 0])
     Traceback (most recent call last):
         ...
     ValueError: 0 is no block of a kernel; a block has from 2 to 65536 cells, channels or samples

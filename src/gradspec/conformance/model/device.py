@@ -46,12 +46,12 @@ class PackedPlace:
         return np.ndarray(self.array.shape, self.array.dtype, memory, self.first, self.array.strides)
 
 
-def packed(arrays: Iterable[Array], fill: int) -> tuple[Bytes, list[PackedPlace]]:
+def pack_arrays(arrays: Iterable[Array], fill: int) -> tuple[Bytes, list[PackedPlace]]:
     """All arrays in one piece of memory, as they lie now, with ``MARGIN`` bytes of ``fill`` around each and in gaps.
 
     An array that is not aligned, as one beside another is not, keeps its offset.
 
-    >>> memory, (place, _) = packed([np.ones((2, 3), np.float32), np.zeros(4)], NANS)
+    >>> memory, (place, _) = pack_arrays([np.ones((2, 3), np.float32), np.zeros(4)], NANS)
     >>> place.within(memory).tolist(), place.end - place.start, memory[place.end]
     ([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], 24, np.uint8(255))
     """
@@ -204,7 +204,7 @@ class _PackedCargo(Cargo):
     def __init__(self, memory: PackedMemory, calls: Sequence[Mapping[str, Array]], fill: int) -> None:
         self._memory = memory
         self._named = [name for call in calls for name in call]
-        self._sent, self._places = packed([array for call in calls for array in call.values()], fill)
+        self._sent, self._places = pack_arrays([array for call in calls for array in call.values()], fill)
         self._buffer = memory.upload(self._sent)
         self._twin = memory.copy(self._buffer)
         views = iter([memory.view(self._buffer, place) for place in self._places])

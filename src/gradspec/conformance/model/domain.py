@@ -14,8 +14,7 @@ from itertools import islice, product
 from operator import index
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import geometry_of
+from gradspec.conformance.model.geometry import geometry_of, with_defaults
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, LAYOUTS, RANKS, Problem
 
 Given = TypeVar("Given")
@@ -47,26 +46,18 @@ FRAMES, SMALLEST = 64, 24
 
 
 class AxisDomain(NamedTuple):
-    """What one spatial axis may be; None is anything. ``outputs`` are the bins of an adaptive axis."""
+    """What one spatial axis may be, by the names of attributes; None is anything."""
 
     sizes: tuple[int, ...] | None = None
-    kernels: tuple[int, ...] | None = None
-    strides: tuple[int, ...] | None = None
-    paddings: tuple[tuple[int, int], ...] | None = None
-    dilations: tuple[int, ...] | None = None
-    extras: tuple[int, ...] | None = None
-    outputs: tuple[int, ...] | None = None
+    kernel_size: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    padding: tuple[tuple[int, int], ...] | None = None
+    dilation: tuple[int, ...] | None = None
+    output_padding: tuple[int, ...] | None = None
+    output_size: tuple[int, ...] | None = None
 
 
 FREE = AxisDomain()
-_COLUMNS = {
-    "kernel_size": "kernels",
-    "stride": "strides",
-    "padding": "paddings",
-    "dilation": "dilations",
-    "output_padding": "extras",
-    "output_size": "outputs",
-}
 
 
 @dataclass(frozen=True)
@@ -102,7 +93,7 @@ class KernelDomain:
         return KernelDomain.of(**{name: _read_values(name, value) for name, _, value in pairs})
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={written(allowed)}" for name, allowed in self.entries)
+        return " ".join(f"{name}={write_allowed(allowed)}" for name, allowed in self.entries)
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -143,7 +134,7 @@ class KernelDomain:
         for name, value in facts(problem):
             if name in self and not self.allows(name, value):
                 allowed = self._by_name[name]
-                return f"{name} {written_value(value)} is not among what it takes, {written(allowed)}"
+                return f"{name} {write_value(value)} is not among what it takes, {write_allowed(allowed)}"
         return None
 
     def prefers(self, name: str, wanted: Any) -> Any:
@@ -179,20 +170,15 @@ def frames(domain: KernelDomain, op: str, rank: int) -> tuple[tuple[AxisDomain, 
     if op == "fold":  # the size that it gives is the one that its windows slide over
         named["sizes"] = named.pop("output_size", [(None,) * rank])
     sizes = [_some(domain.get(name)) for name in (*SIZES, "")[:rank]][::-1]
-    columns = [_COLUMNS.get(name, name) for name in named]
-    found = [
-        tuple(
-            FREE._replace(**{**({"sizes": sizes[i]} if sizes[i] else {}), **_axis(columns, chosen, i)})
-            for i in range(rank)
-        )
-        for chosen in product(*named.values())
-    ]
+    found = []
+    for chosen in product(*named.values()):
+        frame = [FREE._replace(sizes=size or None) for size in sizes]
+        for name, entries in zip(named, chosen, strict=True):
+            pairs = zip(frame, entries, strict=True)
+            frame = [axis if entry is None else axis._replace(**{name: entry}) for axis, entry in pairs]  # type: ignore[arg-type]
+        found.append(tuple(frame))
     apart = -(-len(found) // FRAMES)
     return tuple(dict.fromkeys(found[::apart] if apart else found))
-
-
-def _axis(columns: Sequence[str], chosen: Sequence[Sequence[Allowed | None]], i: int) -> dict[str, Any]:
-    return {column: entries[i] for column, entries in zip(columns, chosen, strict=True) if entries[i] is not None}
 
 
 def _combinations(name: str, allowed: Allowed, rank: int) -> list[tuple[Allowed | None, ...]]:
@@ -240,7 +226,7 @@ def facts(problem: Problem) -> Iterator[tuple[str, object]]:
     parts = geometry_of(problem)
     yield "dtypes", problem.dtype
     yield "ranks", problem.rank
-    given = settled(problem.op, problem.rank, problem.attributes)
+    given = with_defaults(problem.op, problem.rank, problem.attributes)
     if problem.op in CONVOLUTIONS:
         weight = problem.shapes[1]
         assert weight is not None
@@ -349,27 +335,27 @@ def _word(text: str) -> int | str | None:
     return int(text) if text.isdigit() else {"none": None, "true": True, "false": False}.get(text, text)
 
 
-def written(allowed: Allowed) -> str:
+def write_allowed(allowed: Allowed) -> str:
     """As a command has it."""
     if isinstance(allowed, range):
         return f"{allowed[0]}..{allowed[-1]}" + (f":{allowed.step}" if allowed.step > 1 else "")
-    return ",".join(map(written_value, allowed))
+    return ",".join(map(write_value, allowed))
 
 
-def written_value(value: object) -> str:
+def write_value(value: object) -> str:
     """One value.
 
-    >>> written_value(((0, 1), (2, 2))), written_value((3, 5)), written_value(None)
+    >>> write_value(((0, 1), (2, 2))), write_value((3, 5)), write_value(None)
     ('0+1x2+2', '3x5', 'none')
     """
     if not isinstance(value, tuple):
         return str(value).lower()
-    return "x".join("+".join(map(str, entry)) if isinstance(entry, tuple) else written_value(entry) for entry in value)
+    return "x".join("+".join(map(str, entry)) if isinstance(entry, tuple) else write_value(entry) for entry in value)
 
 
 def _describe(allowed: Allowed) -> str:
     if not isinstance(allowed, range):
-        return " or ".join(map(written_value, allowed))
+        return " or ".join(map(write_value, allowed))
     divisor = f" that {allowed.step} divides" if allowed.step > 1 and allowed[0] % allowed.step == 0 else ""
     step = f" by {allowed.step}" if allowed.step > 1 and not divisor else ""
     return f"from {allowed[0]} to {allowed[-1]}{divisor}{step}"

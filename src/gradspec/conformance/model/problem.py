@@ -234,13 +234,13 @@ class Call:
 
     def in_layout(self) -> Call:
         """The call with its arrays in the layout that it names."""
-        return self.mapped(lambda array: laid_out(array, self.layout, self.problem.rank_of(array.ndim)))
+        return self.mapped(lambda array: lay_out(array, self.layout, self.problem.rank_of(array.ndim)))
 
 
-def unspecified(problem: Problem, mode: str) -> str | None:
+def why_unspecified(problem: Problem, mode: str) -> str | None:
     """Why the specification says nothing of a problem: only what moves numbers about has integers, and no derivatives.
 
-    >>> unspecified(Problem("conv", 1, ((1, 1, 4), (1, 1, 2), None), {}, "i32"), "value")
+    >>> why_unspecified(Problem("conv", 1, ((1, 1, 4), (1, 1, 2), None), {}, "i32"), "value")
     'conv has no integers'
     """
     if problem.dtype in FLOATS:
@@ -250,17 +250,17 @@ def unspecified(problem: Problem, mode: str) -> str | None:
     return None if mode == "value" else "integers have no derivatives"
 
 
-def laid_out(array: Array, layout: str, rank: int) -> Array:
+def lay_out(array: Array, layout: str, rank: int) -> Array:
     """The same numbers in memory of another order: channels fastest, with gaps between all cells, or backwards.
 
     ``cropped`` is a part of a larger array: rows are as they were, with gaps between them. ``broadcast`` keeps the
     numbers of the first index of a leading axis alone, and repeats them with a stride of 0.
 
-    >>> laid_out(np.zeros((2, 3, 4)), "channels_last", 1).strides, laid_out(np.zeros((4,)), "non_contiguous", 1).strides
+    >>> lay_out(np.zeros((2, 3, 4)), "channels_last", 1).strides, lay_out(np.zeros((4,)), "non_contiguous", 1).strides
     ((96, 8, 24), (16,))
-    >>> [laid_out(np.zeros((2, 4)), layout, 1).strides for layout in ("reversed", "broadcast")]
+    >>> [lay_out(np.zeros((2, 4)), layout, 1).strides for layout in ("reversed", "broadcast")]
     [(-32, -8), (0, 8)]
-    >>> laid_out(np.zeros((2, 4)), "cropped", 1).strides
+    >>> lay_out(np.zeros((2, 4)), "cropped", 1).strides
     (48, 8)
     """
     no_lead = array.ndim <= rank and layout in ("channels_last", "broadcast")

@@ -12,10 +12,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from gradspec.conformance.model.geometry import geometry_of
-from gradspec.conformance.model.parts import recut
+from gradspec.conformance.model.geometry import geometry_of, recut
 from gradspec.conformance.model.problem import ARRAY_DTYPES, FLOATS, MODES, Array, Call, CallSignature, Problem
-from gradspec.conformance.model.values import ValueRoom, fitted, holds, known_values
+from gradspec.conformance.model.values import ValueRoom, check_values, fitted, holds
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
@@ -80,7 +79,7 @@ class Reference:
         names = [v.name for v in self.graph(self.types[0]).inputs]
         if unknown := [name for name in (*values, *no_grad) if name not in names]:
             raise ValueError(f"{self.name} has no input {unknown[0]!r} to declare; its inputs are {', '.join(names)}")
-        self.values, self._no_grad = known_values(values), tuple(no_grad)
+        self.values, self._no_grad = check_values(values), tuple(no_grad)
         if out_dtype != self._out_dtype:
             self._out_dtype = out_dtype
             self._graphs, self._programs = LRUCache(MOST_GRAPHS), LRUCache(MOST_GRAPHS)
@@ -340,27 +339,6 @@ class Resized:
             cut[name] = np.minimum(cut[name], classes(problem, name) - 1)
         cut |= {name: fitted(text, cut[name], room(problem, name)) for name, text in reference.values.items()}
         return replace(old, problem=problem, output=reference.output(problem).shape).with_arrays(cut).in_layout()
-
-
-def neighbouring_sizes(call: Call) -> dict[str, list[Resized]]:
-    """Calls with one more, or one less, along an axis; by what differs."""
-    reference = reference_of(call.problem)
-    if reference.draw is not None:
-        return {}
-    types = reference.types_of(call.problem)
-    found = {}
-    for free in free_axes(reference, types):
-        i, axis = min(free.axes)
-        sizes = (free.size(types) + free.step, free.size(types) - free.step)
-        changed = [free.resized(types, n) for n in sizes if n > 0]
-        found[f"size of axis {axis} of {call.problem.inputs[i]}"] = [Resized(t) for t in changed]
-    return found
-
-
-def likely_sizes(call: Call, difference: str) -> list[Resized]:
-    """The neighbouring sizes with this difference that there most likely are."""
-    sizes = neighbouring_sizes(call).get(difference, ()) if call.problem.is_reference else ()
-    return [one for one in sizes if reference_of(call.problem).may_take(one.types)]
 
 
 def classes(problem: Problem, name: str) -> int:

@@ -88,6 +88,16 @@ class Batch:
     worker: str = ""
 
 
+@dataclass(frozen=True)
+class Coverage:
+    """How far the cases of a run went, by the fields of the same names of `Run`."""
+
+    lacking: tuple[tuple[str, str], ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    unmet: tuple[str, ...] = ()
+    triples: tuple[int, int] = (0, 0)
+
+
 @dataclass
 class Run:
     """One run of the judge on one target."""

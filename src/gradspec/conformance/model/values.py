@@ -95,10 +95,10 @@ def _fit_of(declared: str) -> Fit:
     )
 
 
-def known_values(declared: Mapping[str, str]) -> dict[str, str]:
+def check_values(declared: Mapping[str, str]) -> dict[str, str]:
     """The declarations by input, if all of them are known.
 
-    >>> known_values({"x": "postive"})
+    >>> check_values({"x": "postive"})
     Traceback (most recent call last):
         ...
     ValueError: values has 'postive'; declare one of positive, not negative, ...
@@ -133,7 +133,7 @@ def holds(declared: str, array: Array, room: ValueRoom) -> bool:
     return bool(np.isclose(array.astype(np.float64), near.astype(np.float64), close, close, equal_nan=True).all())
 
 
-def drawn_values(declared: str, array: Array, room: ValueRoom, rng: np.random.Generator) -> Array:
+def draw_values(declared: str, array: Array, room: ValueRoom, rng: np.random.Generator) -> Array:
     """An array of which a declaration holds, made of one of any numbers, with the edges among them."""
     changed, cells = array.copy(), rng.permutation(array.size)
     flat = changed.reshape(-1)

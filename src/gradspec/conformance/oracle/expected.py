@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.model.attributes import spelled
-from gradspec.conformance.model.geometry import geometry_of
+from gradspec.conformance.model.geometry import geometry_of, spelled
 from gradspec.conformance.model.problem import CONVOLUTIONS, INPUTS, SELECTIONS, Array, Call
 from gradspec.conformance.model.reference import reference_of
 from gradspec.conformance.oracle import Meaning, meaning

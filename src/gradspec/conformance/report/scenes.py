@@ -38,7 +38,7 @@ class Scene:
 
 def scene(call: Call, finding: Finding) -> Scene:
     """The wrong place of a result with all that takes part in it; the inputs, where no place is known."""
-    if call.problem.is_reference:
+    if call.problem.op not in SCENES:
         return _of_reference(call, finding)
     somewhere = finding.place is not None and finding.result in call.problem.results(call.mode)
     return SCENES[call.problem.op](call, finding) if somewhere else _inputs(call)

@@ -18,13 +18,12 @@ import numpy as np
 
 from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call, labelled_argument
-from gradspec.conformance.model.attributes import is_usual
+from gradspec.conformance.model.geometry import is_usual
 from gradspec.conformance.model.problem import AVERAGES, MODES, SELECTIONS, Array, Call
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import KINDS, RULES, Failure, Finding, explain
 from gradspec.conformance.shrink.programs import programs
-from gradspec.conformance.shrink.search import conventions, error, manner, shrink
-from gradspec.conformance.shrink.steps import size
+from gradspec.conformance.shrink.search import conventions, error, manner, shrink, size
 from gradspec.conformance.shrink.suspects import suspicion
 
 MOST_CAUSES = 6

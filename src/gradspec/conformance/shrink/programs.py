@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gradspec.conformance.checks.neighbours import neighbour, neighbours, others, structural
+from gradspec.conformance.checks.neighbours import neighbour, neighbours, others
 from gradspec.conformance.checks.repeat import halves
 from gradspec.conformance.checks.state import describe_setting
+from gradspec.conformance.model.changes import Changes
 from gradspec.conformance.model.problem import ON_NANS, Call
 from gradspec.conformance.model.target import CALLERS, Target
 from gradspec.conformance.model.verdict import Verdict
@@ -36,7 +37,7 @@ def programs(target: Target, call: Call, verdict: Verdict) -> dict[str, str]:
     """
     known = ("",) if verdict.setting == "" else ("", verdict.setting)
     found = {setting: text for setting in known if (text := in_setting(target, call, setting))}
-    for difference in (*others(call), *structural(call)):
+    for difference in (*others(call), *Changes.of(call).differences):
         for number, other in enumerate(one for one in neighbours(call, difference) if target.takes(one)):
             setting = f"after {difference}" + " " * number  # several may differ in the same
             found.setdefault(setting, _after(target, call, other, setting))

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
+from math import prod
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +18,16 @@ from gradspec.conformance.cases.features import tags_of_call
 from gradspec.conformance.checks import DEADLY as DEADLY_SETTINGS
 from gradspec.conformance.checks import check_again
 from gradspec.conformance.checks.memory import fenced
-from gradspec.conformance.checks.neighbours import neighbours, others, structural
+from gradspec.conformance.checks.neighbours import neighbours, others
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.judge.verdicts import NOTHING_ALLOWED, judge_call
-from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.changes import Changes
+from gradspec.conformance.model.domain import LEAST
+from gradspec.conformance.model.geometry import is_usual
+from gradspec.conformance.model.problem import Array, Call, Problem
 from gradspec.conformance.model.reference import admits
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure, Verdict
-from gradspec.conformance.shrink.steps import cost, simpler_numbers, size, steps
 from gradspec.spec.errors import ShapeError
 from gradspec.system.forking import fate
 
@@ -147,7 +151,7 @@ class Search:
             yield replace(self.call, variant="plain")
         if self.call.layout != "contiguous" and self.target.domain.allows("layouts", "contiguous"):
             yield replace(self.call, layout="contiguous").in_layout()
-        for step in steps(self.call, self.verdict.place, self.target.domain):
+        for step in Changes.of(self.call).smaller(self.verdict.place, self.target.domain):
             try:
                 yield step.call(self.call)
             except ShapeError:
@@ -232,7 +236,7 @@ class Deadly(Search):
         for variant in self.target.variants(plain.problem, plain.mode):
             yield replace(plain, variant=variant), ""
         yield from ((plain, setting) for setting in DEADLY_SETTINGS if self.target.device.is_host)
-        for difference in (*structural(plain), *others(plain)):
+        for difference in (*Changes.of(plain).differences, *others(plain)):
             for one in neighbours(plain, difference):
                 if self._declines(one) is None and self.target.domain.allows("layouts", one.layout):
                     yield one, ""
@@ -295,3 +299,76 @@ def _dies(target: Target, call: Call, name: str, at_end: bool, gap: int, readabl
     arrays = call.arrays()
     moved = call.with_arrays({**arrays, name: fenced(arrays[name], at_end, gap=gap, readable=readable)})
     return fate(lambda: target.run(moved), A_TRIAL) == "crash"
+
+
+# --- what is simpler --------------------------------------------------------------------------------------------------
+
+
+def size(call: Call) -> tuple[int, ...]:
+    """How large and how involved a call is, what matters most first: a step is taken only if this decreases."""
+    arrays = list(call.named().values())
+    others = list(call.arrays().values())[len(arrays) :]
+    return (
+        call.variant != "plain",
+        call.layout != "contiguous",
+        sum(_extent(array) for array in arrays),
+        sum(array.ndim for array in arrays),
+        call.problem.dtype != "f32",
+        _involved(call.problem),
+        sum(_extent(array) for array in others),
+        sum(int(cost(array).sum()) for array in (*arrays, *others)),
+    )
+
+
+def _extent(array: Array) -> int:
+    """The cells, an axis without any counted as one: the other axes of what is empty are to become small too."""
+    return prod(max(1, n) for n in array.shape)
+
+
+def _involved(problem: Problem) -> int:
+    """How far attributes are from their defaults, and how many are spelled out."""
+    total = 0
+    for name, value in problem.attributes.items():
+        if name in LEAST and isinstance(value, tuple):
+            least = LEAST[name]
+            total += sum(0 if v is None else int(v) - least for v in np.ravel(np.array(value, object)))
+        elif not isinstance(value, str | bool | None) and value not in (1, 2):
+            total += 1
+        total += 2 if is_usual(problem.op, problem.rank, problem.attributes, name) else 3
+    return total
+
+
+def cost(array: Array) -> Array:
+    """How involved each number is: 1 is simplest, then 0, small whole numbers, special ones, and the rest.
+
+    A float that is 0 looks like padding, and its right answer often like a wrong one. An integer may be a place, and 0
+    is the first.
+
+    >>> cost(np.float32([0, 1, -1, 7, np.nan, -0.0, 0.3])).tolist(), cost(np.array([0, 1])).tolist()
+    ([1, 0, 2, 3, 4, 2, 6], [0, 1])
+    """
+    simplest = 0 if array.dtype.kind in "iub" else 1
+    array = array.astype(np.float64)
+    whole, plain = np.isfinite(array) & (array == np.trunc(array)), ~np.signbit(array)
+    conditions = [
+        (array == simplest) & plain,
+        (array == 1 - simplest) & plain,
+        (array == 0) | (array == 2) | (array == -1),
+        whole & (np.abs(array) < 10),
+        ~np.isfinite(array),
+        whole & (np.abs(array) < 1000),
+    ]
+    return np.select(conditions, [0, 1, 2, 3, 4, 5], 6)
+
+
+def simpler_numbers(cell: Any) -> list[Any]:
+    """Numbers of the same dtype that may stand for one, simplest first."""
+    kind = type(cell)
+    options = [
+        *((0, 1) if np.asarray(cell).dtype.kind in "iu" else (1, 0)),
+        2,
+        *([-1] if cell < 0 else []),
+        *([round(float(cell))] if np.isfinite(cell) and abs(cell) < 1000 else []),
+    ]
+    found = [kind(option) for option in dict.fromkeys(options)]
+    return [option for option in found if cost(np.asarray(option)) < cost(np.asarray(cell))]

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from math import inf, isfinite, isnan
 
 from gradspec.conformance.judge.conventions import CONVENTIONS, NEEDS_DOCUMENTATION
-from gradspec.conformance.model.attributes import is_usual
 from gradspec.conformance.model.case import FEATURES, REFERENCE_FEATURES
-from gradspec.conformance.model.geometry import geometry_of
+from gradspec.conformance.model.geometry import geometry_of, is_usual
 from gradspec.conformance.model.problem import AVERAGES, CONVOLUTIONS, SELECTIONS
 from gradspec.conformance.model.verdict import FINDINGS, Finding
 from gradspec.conformance.shrink.search import conventions

@@ -14,10 +14,10 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "torch": ("torch.target:TorchTarget", ("torch",)),
     "torch.compile": ("torch.target:TorchCompileTarget", ("torch",)),
     "torch:channels_last": ("torch.target:TorchChannelsLastTarget", ("torch",)),
-    "to_torch": ("torch.modules:ModuleTarget", ("torch",)),
+    "to_torch": ("torch.target:ModuleTarget", ("torch",)),
     "jax": ("jax.target:JaxTarget", ("jax",)),
-    "onnxruntime": ("onnx.runtime:OnnxRuntimeTarget", ("onnxruntime", "onnx")),
-    "onnx.reference": ("onnx.reference:OnnxReferenceTarget", ("onnx",)),
+    "onnxruntime": ("onnx.target:OnnxRuntimeTarget", ("onnxruntime", "onnx")),
+    "onnx.reference": ("onnx.target:OnnxReferenceTarget", ("onnx",)),
 }
 """Where each is, and the packages that it needs."""
 

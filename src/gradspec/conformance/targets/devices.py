@@ -88,7 +88,8 @@ class CudaDevice(Device):
     def count(self) -> int:  # type: ignore[override]
         """Judging takes longer than calling, so that processes share a GPU; as many for each."""
         own = gpus()[self._index : self._index + 1] if ":" in self.name else gpus()
-        return max(1, len(own) * min((_room(gpu) for gpu in own), default=0))
+        memories = [gpu["memory"].split()[0] for gpu in own]
+        return max(1, len(own) * min((max(1, int(m) // A_PROCESS) if m.isdigit() else 1 for m in memories), default=0))
 
     def missing(self, library: str) -> str:
         if len(gpus()) <= self._index:
@@ -144,12 +145,6 @@ def gpus() -> tuple[dict[str, str], ...]:
     is_by_number = shown is None or not shown or bool(chosen)
     kept = [rows[i] for i in chosen if i < len(rows)] if is_by_number else rows  # by UUID: whichever they are
     return tuple({"GPU": name, "driver": driver, "memory": memory} for name, driver, memory in kept)
-
-
-def _room(gpu: Mapping[str, str]) -> int:
-    """Processes that a GPU has memory for; one where it does not say how much it has."""
-    told = gpu["memory"].split()[0]
-    return max(1, int(told) // A_PROCESS) if told.isdigit() else 1
 
 
 def _has_cuda(library: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import FLOATS, Call, Problem
 from gradspec.conformance.model.reference import Reference
+from gradspec.conformance.model.target import Target
 from gradspec.conformance.targets.arrays import LibraryTarget
 from gradspec.conformance.targets.program import function_of
 from gradspec.graph.types import TensorType, f32, i64
@@ -117,17 +118,9 @@ def name_of(problem: Problem) -> str:
     return problem.op.partition(" ")[0]
 
 
-def declared_for(problem: Problem, arithmetics: Mapping[str, Mapping[str, Any]]) -> Arithmetic:
-    """The arithmetic of a layer, of those by name."""
-    return Arithmetic.of(problem.dtype if problem.dtype in FLOATS else "f64", **arithmetics.get(name_of(problem), {}))
+class LayeredTarget(Target):
+    """A target that is judged on layers beside windows."""
 
-
-class WithLayers(LibraryTarget):
-    """A target that has layers beside windows."""
-
-    expressions: Mapping[str, str]
-    refused: Sequence[tuple[Callable[[Problem, str], bool], str]] = ()
-    """What it does not offer of a layer, and why."""
     arithmetics: Mapping[str, Mapping[str, Any]] = {}
     """How the library computes a layer, by its name, where that is not as usual."""
 
@@ -139,18 +132,27 @@ class WithLayers(LibraryTarget):
     def references(self) -> Sequence[Reference]:
         return tuple(references().values())
 
+    def arithmetic(self, problem: Problem) -> Arithmetic:
+        storage = problem.dtype if problem.dtype in FLOATS else "f64"
+        return Arithmetic.of(storage, **self.arithmetics.get(name_of(problem), {}))
+
+
+class WithLayers(LayeredTarget, LibraryTarget):
+    """A library whose users write layers as expressions, too."""
+
+    expressions: Mapping[str, str]
+    refused: Sequence[tuple[Callable[[Problem, str], bool], str]] = ()
+    """What it does not offer of a layer, and why."""
+
     def expression(self, call: Call) -> str:
         return self.expressions.get(call.problem.op) or super().expression(call)  # type: ignore[safe-super]
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        if not problem.is_reference:
+        if problem.op not in LAYERS:
             return super().refusal(problem, mode)  # type: ignore[safe-super]
         if problem.op not in self.expressions:
             return f"{self.name} has no function for {problem.op}"
         return next((why for asked, why in self.refused if asked(problem, mode)), None)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
-        return () if problem.is_reference else super().variants(problem, mode)
-
-    def arithmetic(self, problem: Problem) -> Arithmetic:
-        return declared_for(problem, self.arithmetics)
+        return () if problem.op in LAYERS else super().variants(problem, mode)

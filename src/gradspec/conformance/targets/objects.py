@@ -13,22 +13,22 @@ from typing import Any, Self
 import numpy as np
 
 from gradspec.conformance.judge.conventions import CONVENTIONS
-from gradspec.conformance.model.case import known_blocks
+from gradspec.conformance.model.case import check_blocks
 from gradspec.conformance.model.device import HostMemory, Memory
 from gradspec.conformance.model.problem import LAYOUTS, Call, Results
 from gradspec.conformance.model.target import CALLERS, OVERLAP, Answer, HeldResults, IsLike
 from gradspec.conformance.targets.arrays import ArrayTarget
-from gradspec.conformance.targets.callers import ARRAYS, BARE
+from gradspec.conformance.targets.program import ARRAYS, BARE
 from gradspec.system import host
 from gradspec.system.hosting import KernelHost
 
 
 def object_named(name: str) -> Any:
     """What ``module:object`` names, or ``module`` alone; the current folder is searched first."""
-    return host.object_named(checked_name(name))
+    return host.object_named(check_name(name))
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """The same name, if it is ``module:object`` or ``module``."""
     module, separator, path = name.partition(":")
     if not module or (separator and not path):
@@ -93,7 +93,7 @@ class OwnTarget(ArrayTarget):
     def declaring(self, **declarations: Any) -> Self:
         """The same target, with declarations that go before those of the object; None and empty ones say nothing."""
         self._declarations |= {name: value for name, value in declarations.items() if value not in (None, ())}
-        self.blocks = known_blocks(self.declared("blocks", ()))
+        self.blocks = check_blocks(self.declared("blocks", ()))
         self.fresh_results, self.strict = (bool(self.declared(name, False)) for name in ("fresh_results", "strict"))
         for name in self.conventions():
             if name not in CONVENTIONS:
@@ -201,7 +201,7 @@ class _HeldThere(HeldResults):
         self._host.held(value)
 
 
-def known_library(name: Any) -> str:
+def check_library(name: Any) -> str:
     """The library of the arrays that a kernel takes, if it is one."""
     if name not in ARRAYS:
         raise ValueError(f"array is {name!r}; a kernel takes arrays of one of {', '.join(ARRAYS)}")

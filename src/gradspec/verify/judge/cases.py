@@ -17,12 +17,10 @@ import numpy as np
 from gradspec.conformance.cases.combinations import GEOMETRY
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.numbers import Numbers, generator
-from gradspec.conformance.cases.problems import Goal, drawn_problem
-from gradspec.conformance.model.attributes import is_usual, known
-from gradspec.conformance.model.geometry import geometry_of
-from gradspec.conformance.model.parts import Parts
+from gradspec.conformance.cases.problems import Goal, draw_problem
+from gradspec.conformance.model.changes import simpler_parts, smaller
+from gradspec.conformance.model.geometry import Parts, default_attributes, geometry_of, is_usual
 from gradspec.conformance.model.problem import CONVOLUTIONS, Array, CallSignature, Problem, Shape
-from gradspec.conformance.shrink.steps import simpler_parts, smaller
 from gradspec.spec.errors import ShapeError
 
 OPS = (
@@ -81,7 +79,8 @@ class BoundsCase:
             name
             for step in self.operators
             for name in step.attributes
-            if known(step.op)[name] is not Parameter.empty and not is_usual(step.op, step.rank, step.attributes, name)
+            if default_attributes(step.op)[name] is not Parameter.empty
+            and not is_usual(step.op, step.rank, step.attributes, name)
         )
         return tuple(dict.fromkeys(changed))
 
@@ -174,7 +173,7 @@ def _draw_case(place: int, rng: np.random.Generator, op: str, rank: int, refusal
     for attempt in range(TRIES):
         most = int(rng.integers(0, 3)) if attempt < TRIES // 2 else 0
         features = rng.permutation([name for name in GEOMETRY[op] if name in FEATURES])[:most]
-        problem = drawn_problem(rng, Goal(op, rank, frozenset(map(str, features)), equal=attempt % 4 == 3))
+        problem = draw_problem(rng, Goal(op, rank, frozenset(map(str, features)), equal=attempt % 4 == 3))
         if problem is not None:
             drawn = BoundsCase(str(place), _draw_steps(problem, rng, place % 3 == 2), *kinds, int(rng.integers(2**31)))
             case = drawn if _is_small(drawn) else case

@@ -15,8 +15,8 @@ import numpy as np
 from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.checks.repeat import describe_error
 from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.model.attributes import spelled
 from gradspec.conformance.model.codec import encode
+from gradspec.conformance.model.geometry import spelled
 from gradspec.conformance.model.problem import Array
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.model.verdict import Finding, Verdict

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from gradspec.conformance.campaign.check import machine_line
-from gradspec.conformance.campaign.request import Progress, Watch, known
+from gradspec.conformance.campaign.request import Progress, Watch, check_names
 from gradspec.conformance.command import CheckError, CheckRequest, perform
 from gradspec.conformance.model.case import DEFAULT_SECONDS, PLAIN
 from gradspec.conformance.model.run import Run
@@ -46,7 +46,7 @@ def check_bounds(
     No case begins after ``seconds`` (60 unless ``cases`` are given) or after so many ``cases``; the same seed makes the
     same cases.
     """
-    chosen = {"ops": known("operator", ops, OPS), "ranks": known("rank", ranks, (1, 2, 3))}
+    chosen = {"ops": check_names("operator", ops, OPS), "ranks": check_names("rank", ranks, (1, 2, 3))}
     judged = target if isinstance(target, BoundsTarget) else TARGETS[target]()
     limit = DEFAULT_SECONDS if seconds is None and cases is None else seconds
     run = Run(judged.name, judged.versions(), machine_line(), secrets.randbelow(2**32) if seed is None else seed)

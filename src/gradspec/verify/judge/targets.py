@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 import gradspec.wiring  # noqa: F401  (what graphs can do)
-from gradspec.conformance.model.attributes import OPERATORS, spelled
+from gradspec.conformance.model.geometry import OPERATORS, spelled
 from gradspec.conformance.model.problem import Array
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.program import Code, applied, literal, scope_of

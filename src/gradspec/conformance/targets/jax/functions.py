@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import extent, geometry_of
+from gradspec.conformance.model.geometry import extent, geometry_of, with_defaults
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, FLOATS, SELECTIONS, Problem
 from gradspec.conformance.model.target import first_reason
-from gradspec.conformance.targets.program import DTYPE_TEXT, Code, applied
+from gradspec.conformance.targets.layers import name_of
+from gradspec.conformance.targets.program import DTYPE_TEXT, Code, ErrorRow, applied
 
 CHANNELS_LAST = "channels_last"
 AS_IT_LIES = "as_it_lies"
@@ -115,7 +115,7 @@ def _conv_transpose(problem: Problem, variant: str) -> Code:
 
 def output_padding(problem: Problem) -> tuple[int, ...]:
     """The cells that a transposed convolution adds at the end of each axis."""
-    return tuple(settled(problem.op, problem.rank, problem.attributes)["output_padding"])
+    return tuple(with_defaults(problem.op, problem.rank, problem.attributes)["output_padding"])
 
 
 def has_transpose(problem: Problem) -> bool:
@@ -204,3 +204,96 @@ def undocumented(problem: Problem, mode: str) -> Iterator[str]:
         yield "integers have no derivatives"
     if problem.dtype not in FLOATS and op not in SELECTIONS:
         yield f"{op} of integers would divide or round them"
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+_AFFINE = " * weight[:, None] + bias[:, None]"
+_HEADS = "query.swapaxes(1, 2), key.swapaxes(1, 2), value.swapaxes(1, 2)"
+_TWICE = "(*x.shape[:2], 2 * x.shape[2], 2 * x.shape[3])"
+_GROUPS = "jax.nn.standardize(x.reshape(len(x), {}, -1), axis=-1).reshape(x.shape)"
+_PICKED = "-jnp.take_along_axis(jax.nn.log_softmax(x, 1), labels[:, None], 1)[:, 0]"
+
+EXPRESSIONS = {
+    "matmul": "jnp.matmul(a, b)",
+    "matmul batched": "jnp.matmul(a, b)",
+    "linear": "jnp.matmul(x, weight.T) + bias",
+    "softmax": "jax.nn.softmax(x, -1)",
+    "softmax axis=1": "jax.nn.softmax(x, 1)",
+    "log_softmax": "jax.nn.log_softmax(x, -1)",
+    "log_softmax axis=1": "jax.nn.log_softmax(x, 1)",
+    "logsumexp": "jax.nn.logsumexp(x, -1)",
+    "logsumexp keepdims": "jax.nn.logsumexp(x, (0, 2), keepdims=True)",
+    "layer_norm": "jax.nn.standardize(x, -1, epsilon=1e-5) * weight + bias",
+    "layer_norm axes=2": "jax.nn.standardize(x, (-2, -1), epsilon=1e-5) * weight + bias",
+    "group_norm": _GROUPS.format(2) + _AFFINE,
+    "group_norm groups=1": _GROUPS.format(1) + _AFFINE,
+    "batch_norm": f"jax.nn.standardize(x, 1, mean[:, None], var[:, None], 1e-5){_AFFINE}",
+    "batch_norm training": f"jax.nn.standardize(x, (0, 2), epsilon=1e-5){_AFFINE}",
+    "cross_entropy": f"({_PICKED}).mean()",
+    "cross_entropy reduction=none": _PICKED,
+    "mean": "jnp.mean(x, -1)",
+    "mean keepdims": "jnp.mean(x, (0, 2), keepdims=True)",
+    "sum": "jnp.sum(x, -1)",
+    "sum keepdims": "jnp.sum(x, (0, 2), keepdims=True)",
+    "var": "jnp.var(x, -1, ddof=1)",
+    "var correction=0": "jnp.var(x, (0, 2), keepdims=True)",
+    "norm": "jnp.linalg.norm(x, axis=-1)",
+    "norm p=1": "jnp.linalg.norm(x.swapaxes(0, 1).reshape(x.shape[1], -1), 1, axis=1).reshape(1, -1, 1)",
+    "gelu": "jax.nn.gelu(x, approximate=False)",
+    "gelu approximate=tanh": "jax.nn.gelu(x, approximate=True)",
+    "silu": "jax.nn.silu(x)",
+    "softplus": "jax.nn.softplus(x)",
+    "tanh": "jnp.tanh(x)",
+    "sigmoid": "jax.nn.sigmoid(x)",
+    "cumsum": "jnp.cumsum(x, 1)",
+    "resize mode=linear": f'jax.image.resize(x, {_TWICE}, "linear", antialias=False)',
+    "attention": f"jax.nn.dot_product_attention({_HEADS}).swapaxes(1, 2)",
+    "attention causal": f"jax.nn.dot_product_attention({_HEADS}, is_causal=True).swapaxes(1, 2)",
+}
+
+_OF_ONE = ("matmul", "mean", "sum", "var", "cumsum")
+"""Layers that are one operation of JAX's, or accumulate in float32 by their documentation."""
+
+
+REFUSED: tuple[tuple[Callable[[Problem, str], bool], str], ...] = (
+    (
+        lambda problem, mode: problem.dtype in ("f16", "bf16") and name_of(problem) not in _OF_ONE,
+        "judged in wider formats: it is composed of operations that store what they give",
+    ),
+)
+
+_MOMENTS = {"variance_by_moments": True, "reassociated": True}
+ARITHMETICS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("layer_norm", "group_norm", "batch_norm"), _MOMENTS),
+    "cumsum": {"accumulators": {"f16": "f16", "bf16": "bf16"}},
+}
+"""``jax.nn.standardize`` documents ``mean(x²) − mean(x)²``, and jit fuses what follows. ``lax.cumsum`` is a scan that
+adds arrays of the operand's dtype."""
+
+
+# --- calls that JAX's documentation rules out -------------------------------------------------------------------------
+
+
+ROW, KERNEL, PAIR, FLAT = (applied("np.zeros", shape) for shape in ((1, 3, 5), (2, 3, 2), (2,), (2, 3)))
+CONV, TRANSPOSE, WINDOW = "lax.conv_general_dilated", "lax.conv_transpose", "lax.reduce_window"
+SUM = (Code("lax.add"), (1, 1, 2))
+MAX = (Code("-jnp.inf"), Code("lax.max"), (1, 1, 2))
+_GROUP_RULE = f"{CONV}, feature_group_count (XLA's Conv): it divides the input's channels"
+_CONV_STRIDES = f"{CONV}, window_strides: a sequence of n integers"
+_CONV_PADDING = f"{CONV}, padding: 'SAME', 'SAME_LOWER', 'VALID' or pairs"
+_RANK = f"{TRANSPOSE}, rhs: of rank n + 2 like lhs"
+_STRIDES = f"{WINDOW}, window_strides: of the same length as window_dimensions"
+_PADDING = f"{WINDOW}, padding: one of 'VALID', 'SAME' or 'SAME_LOWER', or pairs"
+
+ERROR_ROWS = (
+    ErrorRow("conv", _GROUP_RULE, applied(CONV, ROW, KERNEL, (1,), ((0, 0),), feature_group_count=2)),
+    ErrorRow("conv", _CONV_STRIDES, applied(CONV, ROW, KERNEL, (1, 1), ((0, 0),))),
+    ErrorRow("conv", _CONV_PADDING, applied(CONV, ROW, KERNEL, (1,), "FULL")),
+    ErrorRow("conv_transpose", _RANK, applied(TRANSPOSE, ROW, FLAT, (1,), "VALID")),
+    ErrorRow("avg_pool", _STRIDES, applied(WINDOW, ROW, 0.0, *SUM, (1, 1), "VALID")),
+    ErrorRow("avg_pool", f"{WINDOW}, init_value: a scalar", applied(WINDOW, ROW, PAIR, *SUM, (1, 1, 1), "VALID")),
+    ErrorRow("max_pool", _PADDING, applied(WINDOW, ROW, *MAX, (1, 1, 1), "FULL")),
+)
+ERROR_IMPORTS = "import jax.numpy as jnp\nimport numpy as np\nfrom jax import lax"

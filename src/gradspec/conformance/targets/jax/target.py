@@ -11,20 +11,23 @@ import numpy as np
 from gradspec.conformance.model.problem import CONVOLUTIONS, Call, Problem
 from gradspec.conformance.model.target import ExpectedError, NotOfferedError
 from gradspec.conformance.targets.arrays import LibraryTarget
-from gradspec.conformance.targets.jax.expected_errors import IMPORTS, ROWS
 from gradspec.conformance.targets.jax.functions import (
+    ARITHMETICS,
     CHANNELS_LAST,
     EAGER,
+    ERROR_IMPORTS,
+    ERROR_ROWS,
+    EXPRESSIONS,
     LHS_DILATION,
+    REFUSED,
     VMAP,
     function,
     has_transpose,
     modules,
     undocumented,
 )
-from gradspec.conformance.targets.jax.layers import ARITHMETICS, EXPRESSIONS, REFUSED
 from gradspec.conformance.targets.layers import WithLayers
-from gradspec.conformance.targets.program import as_tuple, assignments, evaluated, imports, scope_of
+from gradspec.conformance.targets.program import as_tuple, assignments, evaluate, imports, scope_of
 
 DOCS = "https://docs.jax.dev/en/latest"
 
@@ -75,7 +78,7 @@ class JaxWindows(LibraryTarget):
 
     def made_function(self, call: Call) -> Callable[..., Any]:
         lines, name = function_lines(call, self.expression(call))
-        return evaluated(name, scope_of(lines, modules()))  # type: ignore[no-any-return]
+        return evaluate(name, scope_of(lines, modules()))  # type: ignore[no-any-return]
 
     def reproducer(self, call: Call) -> str:
         return program(call, *function_lines(call, self.expression(call)))
@@ -101,7 +104,7 @@ class JaxWindows(LibraryTarget):
         return frozenset({"parts"} if "bias" in problem.named_shapes() or mode in ("jvp", "second") else ())
 
     def expected_errors(self) -> Sequence[ExpectedError]:
-        return [row.expected(IMPORTS, modules) for row in ROWS]
+        return [row.expected(ERROR_IMPORTS, modules) for row in ERROR_ROWS]
 
 
 class JaxTarget(WithLayers, JaxWindows):
@@ -114,11 +117,6 @@ def require_finite(call: Call) -> None:
     """Patches are documented to come from a convolution: what is not finite meets the zeros of its kernel."""
     if not all(np.isfinite(array).all() for array in call.arguments()):
         raise NotOfferedError("lax.conv_general_dilated_patches runs a convolution, which spreads what is not finite")
-
-
-def over_samples(call: Call) -> tuple[int | None, ...]:
-    """Along which axis vmap takes each input apart: samples are x's."""
-    return tuple(0 if name == "x" else None for name in call.named())
 
 
 # --- the reproducer ---------------------------------------------------------------------------------------------------
@@ -151,7 +149,8 @@ def function_lines(call: Call, body: str) -> tuple[list[str], str]:
         value, pulled = f"lambda {at}: f({inputs})", f"lambda {at}, g: vjp({inputs}, g)"
     start, end = ("", "") if call.variant == EAGER else ("jax.jit(", ")")
     lines = [f"f = lambda {inputs}: {body}"]
-    lines += [f"f = jax.vmap(f, in_axes={over_samples(call)})"] if call.variant == VMAP else []
+    samples = tuple(0 if name == "x" else None for name in names)
+    lines += [f"f = jax.vmap(f, in_axes={samples})"] if call.variant == VMAP else []
     vjp = f"vjp = lambda {inputs}, g: jax.vjp({value}, {at})[1](g)"
     jvp = f"jvp = {start}lambda {inputs}, {moved}: jax.jvp({value}, ({at},), ({moved},))[1]{end}"
     second = f"second = {start}lambda {inputs}, g, {moved}: jax.vjp({pulled}, {at}, g)[1](({moved},)){end}"

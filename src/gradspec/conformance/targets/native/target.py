@@ -16,15 +16,15 @@ from zlib import crc32
 import numpy as np
 
 import gradspec.wiring  # noqa: F401  (what graphs can do)
-from gradspec.conformance.model.attributes import OPERATORS
 from gradspec.conformance.model.codec import encode
-from gradspec.conformance.model.problem import GIVES_INDICES, SELECTIONS, Call, Problem, Results, unspecified
-from gradspec.conformance.model.reference import Reference
-from gradspec.conformance.model.target import ExpectedError, NotOfferedError, Target
+from gradspec.conformance.model.geometry import OPERATORS
+from gradspec.conformance.model.problem import GIVES_INDICES, SELECTIONS, Call, Problem, Results, why_unspecified
+from gradspec.conformance.model.target import ExpectedError, NotOfferedError
 from gradspec.conformance.targets.layers import GRADSPEC as LAYER_FUNCTIONS
-from gradspec.conformance.targets.layers import references
-from gradspec.conformance.targets.native.expected_errors import IMPORTS, ROWS
+from gradspec.conformance.targets.layers import LayeredTarget
 from gradspec.conformance.targets.native.program import (
+    ERROR_IMPORTS,
+    ERROR_ROWS,
     definitions,
     expression,
     is_eager,
@@ -34,7 +34,7 @@ from gradspec.conformance.targets.native.program import (
     sample,
     samples,
 )
-from gradspec.conformance.targets.program import as_tuple, evaluated, scope_of
+from gradspec.conformance.targets.program import as_tuple, evaluate, scope_of
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES
 from gradspec.interop import compose
@@ -53,7 +53,7 @@ FEW_SAMPLES = 8
 """More samples than this are not run one by one."""
 
 
-class NativeTarget(Target):
+class NativeTarget(LayeredTarget):
     """gradspec's CPU kernels."""
 
     name = "native"
@@ -63,15 +63,11 @@ class NativeTarget(Target):
     strict = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._scopes = LRUCache[dict[str, Any]](MOST_RUNS)
-        references()
-
-    @property
-    def references(self) -> Sequence[Reference]:
-        return tuple(references().values())
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        return unspecified(problem, mode)
+        return why_unspecified(problem, mode)
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         """Kernels of their own, and one of the ways to the same kernels, which differs from problem to problem:
@@ -84,7 +80,7 @@ class NativeTarget(Target):
     def run(self, call: Call) -> Results:
         if call.variant == "one_by_one":
             return self._one_by_one(call)
-        found = as_tuple(evaluated(expression(call), {**self._scope(call), **call.arrays()}))
+        found = as_tuple(evaluate(expression(call), {**self._scope(call), **call.arrays()}))
         results, names = [array for array in found if array is not None], names_of(call)
         return dict(zip(names, results[-len(names) :], strict=True))
 
@@ -104,7 +100,7 @@ class NativeTarget(Target):
         return program(call)
 
     def expected_errors(self) -> Sequence[ExpectedError]:
-        return [row.expected(IMPORTS, lambda: {"gs": GRADSPEC, "np": np}) for row in ROWS]
+        return [row.expected(ERROR_IMPORTS, lambda: {"gs": GRADSPEC, "np": np}) for row in ERROR_ROWS]
 
     def _compiled(self, call: Call) -> Compiled:
         run: Compiled = self._scope(call)["run"]

@@ -6,19 +6,26 @@ MaxPool numbers its winners over the whole tensor, and MaxUnpool reads them so; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.attributes import settled
-from gradspec.conformance.model.geometry import geometry_of, unpooled_windows
-from gradspec.conformance.model.problem import CONVOLUTIONS, FLOATS, Array, Call, Problem, Results
+from gradspec.conformance.model.geometry import geometry_of, unpooled_windows, with_defaults
+from gradspec.conformance.model.problem import (
+    CONVOLUTIONS,
+    DTYPES,
+    FLOATS,
+    INPUTS,
+    Array,
+    Call,
+    Problem,
+    Results,
+    Shape,
+)
 from gradspec.conformance.model.target import NotOfferedError, first_reason
-from gradspec.conformance.targets.onnx import layers
-from gradspec.conformance.targets.onnx.layers import LAYER_OPSET, LAYERS, JudgedNode
 from gradspec.conformance.targets.program import assignments, imports, keywords, scope_of
 
 OPSET, IR_VERSION = 22, 10
@@ -68,7 +75,7 @@ def _attributes(problem: Problem) -> dict[str, Any]:
     if problem.op == "max_unpool":
         kernel, stride = zip(*unpooled_windows(problem), strict=True)
         return {"kernel_shape": list(kernel), "strides": list(stride)}
-    given = settled(problem.op, problem.rank, problem.attributes)
+    given = with_defaults(problem.op, problem.rank, problem.attributes)
     extra = given.get("output_padding", ())
     unusual = {
         "kernel_shape": list(given["kernel_size"]) if problem.op.endswith("pool") else [],
@@ -109,7 +116,7 @@ def undocumented(problem: Problem, mode: str) -> Iterator[str]:
         yield "ONNX operators have values only"
     if op not in (*KINDS, *LAYERS):
         yield f"ONNX has no operator for {op}"
-    if reason := layers.undocumented(op, problem.dtype) if op in LAYERS else None:
+    if reason := undocumented_layer(op, problem.dtype) if op in LAYERS else None:
         yield reason
     if op not in KINDS:
         return
@@ -238,7 +245,9 @@ def model_lines(call: Call, node: JudgedNode, weights: Iterable[str]) -> list[st
     problem, names, kept = call.problem, [*call.named()], list(weights)
     settings = "".join(f", {text}" for text in [keywords(node.attributes)] if text)
     initializers = ", ".join(f'numpy_helper.from_array({name}, "{name}")' for name in [*kept, *node.sizes])
-    inputs = (_info(name, problem, _shape_text(name, call)) for name in names if name not in kept)
+    shapes = {name: f"{name}.shape" for name in names if name not in kept}
+    shapes |= {"x": "x[:1].shape"} if call.variant == ONE_BY_ONE else {}
+    inputs = (_info(name, problem, shape) for name, shape in shapes.items())
     outputs = (_info(name, problem, f"[None] * {len(call.output) or 2 + problem.rank}") for name in node.outputs)
     taken = [*names, *[""] * node.unused, *node.sizes]
     return [
@@ -274,11 +283,128 @@ def _quoted(names: Iterable[str]) -> str:
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 
-def _shape_text(name: str, call: Call) -> str:
-    return "x[:1].shape" if name == "x" and call.variant == ONE_BY_ONE else f"{name}.shape"
-
-
 def _info(name: str, problem: Problem, shape: str) -> str:
     is_index = name in problem.inputs and problem.dtype_of(name) == "i64"
     element = INDEX_TYPE if name == "indices" or is_index else TYPES[problem.dtype]
     return f'helper.make_tensor_value_info("{name}", TensorProto.{element}, {shape})'
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+LAYER_OPSET = 24
+"""The first that has all of them."""
+
+
+@dataclass(frozen=True)
+class JudgedNode:
+    """One node: its operator, its outputs, its attributes and the numbers it takes as tensors."""
+
+    kind: str
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, ...] | tuple[float, ...] | int] = field(default_factory=dict)
+    unused: int = 0
+    """Inputs before those numbers that are left out."""
+
+
+def _one(kind: str, **attributes: Any) -> JudgedNode:
+    return JudgedNode(kind, ("y",), attributes)
+
+
+def _reducing(kind: str) -> dict[str, JudgedNode]:
+    """Over the last axis, and over two of three that are kept."""
+    last = JudgedNode(f"Reduce{kind}", ("y",), {"keepdims": 0}, {"axes": (-1,)})
+    return {"": last, "keepdims": JudgedNode(f"Reduce{kind}", ("y",), {}, {"axes": (0, 2)})}
+
+
+_EPS = {"epsilon": 1e-5}
+_NEAREST = {"axes": [2, 3], "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+_REDUCED = {"mean": "Mean", "sum": "Sum", "logsumexp": "LogSumExp"}
+
+LAYERS: dict[str, JudgedNode] = {
+    "matmul": _one("MatMul"),
+    "matmul batched": _one("MatMul"),
+    "linear": _one("Gemm", transB=1),
+    "softmax": _one("Softmax"),
+    "softmax axis=1": _one("Softmax", axis=1),
+    "log_softmax": _one("LogSoftmax"),
+    "log_softmax axis=1": _one("LogSoftmax", axis=1),
+    "layer_norm": _one("LayerNormalization", **_EPS),
+    "layer_norm axes=2": _one("LayerNormalization", axis=-2, **_EPS),
+    "group_norm": _one("GroupNormalization", num_groups=2, **_EPS),
+    "group_norm groups=1": _one("GroupNormalization", num_groups=1, **_EPS),
+    "batch_norm": _one("BatchNormalization", **_EPS),
+    "rms_norm": _one("RMSNormalization", **_EPS),
+    "cross_entropy": _one("SoftmaxCrossEntropyLoss"),
+    "cross_entropy reduction=none": _one("SoftmaxCrossEntropyLoss", reduction="none"),
+    **{f"{name} {row}".strip(): node for name, kind in _REDUCED.items() for row, node in _reducing(kind).items()},
+    "norm": _reducing("L2")[""],
+    "norm p=1": _reducing("L1")["keepdims"],
+    "gelu": _one("Gelu"),
+    "gelu approximate=tanh": _one("Gelu", approximate="tanh"),
+    "silu": _one("Swish"),
+    **{name: _one(name.capitalize()) for name in ("softplus", "tanh", "sigmoid")},
+    "cumsum": JudgedNode("CumSum", ("y",), {}, {"axis": 1}),
+    "resize mode=nearest": JudgedNode("Resize", ("y",), _NEAREST, {"sizes": (7, 9)}, unused=2),
+    "resize mode=linear": JudgedNode("Resize", ("y",), {"mode": "linear"}, {"scales": (1.0, 1.0, 2.0, 2.0)}, unused=1),
+    "attention": _one("Attention"),
+    "attention causal": _one("Attention", is_causal=1),
+}
+
+
+def undocumented_layer(name: str, dtype: str) -> str | None:
+    """Why the standard leaves open what a layer gives in a dtype."""
+    layer, kind = name.partition(" ")[0], LAYERS[name].kind
+    if layer in ("gelu", "silu") and dtype in ("f16", "bf16"):
+        return f"{kind} is a function of operators that store what they give; judged in wider formats"
+    if layer in ("layer_norm", "group_norm", "rms_norm") and dtype == "f64":
+        return f"{kind} documents that it computes in float32 (stash_type)"
+    return None
+
+
+ARITHMETICS: dict[str, dict[str, Any]] = {
+    **{name: {"accumulators": {"f16": "f16"}} for name in ("matmul", "linear")},
+    "group_norm": {"variance_by_moments": True, "reassociated": True},
+    "tanh": {"function_error": 2**-21},
+}
+"""How ONNX Runtime computes them: MLAS adds up products of float16 in float16 where it has kernels for it (halfgemm),
+and its tanh is a quotient of polynomials. The function body of GroupNormalization is ``mean(x²) − mean(x)²``."""
+
+
+# --- models that the standard rules out -------------------------------------------------------------------------------
+
+
+_NOT_NEGATIVE = "pads are greater than or equal to 0"
+_CHANNELS = "X has W.shape[1] * group channels"
+_LESS = "output_padding is less than the stride or the dilation"
+_OPERATORS = {
+    "Conv": "conv",
+    "ConvTranspose": "conv_transpose",
+    "MaxPool": "max_pool",
+    "AveragePool": "avg_pool",
+}
+
+
+def _row(rule: str, kind: str, *shapes: Shape, dtype: str = "f32", **attributes: Any) -> tuple[str, Call, JudgedNode]:
+    """What the standard says, and a node on zeros of these shapes."""
+    op = _OPERATORS[kind]
+    missing = (None,) * (len(INPUTS[op]) - len(shapes))
+    problem = Problem(op, len(shapes[0]) - 2, (*shapes, *missing), {}, dtype)
+    call = Call(problem, "value", (*(np.zeros(shape, DTYPES[dtype]) for shape in shapes), *missing))
+    return f"{kind} in the standard: {rule}", call, JudgedNode(kind, ("y",), attributes)
+
+
+ERROR_ROWS = (
+    _row(_CHANNELS, "Conv", (1, 3, 5), (2, 2, 3)),
+    _row(_CHANNELS, "Conv", (1, 4, 5), (2, 4, 3), group=2),
+    _row("W.shape[0] is a multiple of group", "Conv", (1, 4, 5), (3, 2, 3), group=2),
+    _row("B has size M", "Conv", (1, 2, 5), (3, 2, 3), (2,)),
+    _row(_NOT_NEGATIVE, "Conv", (1, 2, 9), (3, 2, 3), pads=[-1, 0]),
+    _row("X has W.shape[0] channels", "ConvTranspose", (1, 3, 5), (2, 2, 3)),
+    _row(_LESS, "ConvTranspose", (1, 2, 5), (2, 2, 3), output_padding=[3]),
+    _row("kernel_shape is required", "MaxPool", (1, 3, 5)),
+    _row("kernel_shape has one size per axis", "MaxPool", (1, 3, 5), kernel_shape=[2, 2]),
+    _row(_NOT_NEGATIVE, "MaxPool", (1, 3, 5), kernel_shape=[2], pads=[-1, 0]),
+    _row("X is a tensor of floats", "AveragePool", (1, 3, 5), dtype="i8", kernel_shape=[2]),
+)

@@ -17,8 +17,8 @@ from gradspec.conformance.model.domain import KernelDomain
 from gradspec.conformance.model.problem import FLOATS, ON_NANS, Call, Problem, Results
 from gradspec.conformance.model.reference import Reference, on_zeros
 from gradspec.conformance.model.target import Answer, NotOfferedError
-from gradspec.conformance.targets.callers import ARRAYS, BARE, Caller, modules_of, named_results, program
-from gradspec.conformance.targets.objects import OwnTarget, checked_name, home_of, known_library, object_named
+from gradspec.conformance.targets.objects import OwnTarget, check_library, check_name, home_of, object_named
+from gradspec.conformance.targets.program import ARRAYS, BARE, Caller, modules_of, named_results, program
 from gradspec.conformance.targets.reference.loading import Inputs, declared_by, named, reference_from
 from gradspec.graph.types import DTYPES
 from gradspec.system.host import facts_of, library_of
@@ -99,7 +99,7 @@ class ReferenceKernel(OwnTarget):
         """The library of the arrays that the kernel takes: as it says, or as it is written, or as its reference is."""
         said = self._array or getattr(self._kernel, "array", None)
         if isinstance(said, str):
-            return known_library(said)
+            return check_library(said)
         own, theirs = self._facts["library"], self.reference.library
         if own in ARRAYS or "numpy" in self._facts["mentioned"]:
             return own if own in ARRAYS else "numpy"
@@ -331,7 +331,7 @@ def loaded_kernel(
 
     With ``is_hosted`` the kernel is imported and called in a process of its own.
     """
-    host = KernelHost(checked_name(name)) if is_hosted else None
+    host = KernelHost(check_name(name)) if is_hosted else None
     meant = spec if spec.endswith(".onnx") else object_named(spec)
     own = object_named(inputs) if inputs and ":" in inputs and "[" not in inputs else inputs
     members = {*DECLARATIONS, *ATTACHED.values(), "array", "__version__"}

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gradspec.conformance.model.attributes import known, settled
-from gradspec.conformance.model.geometry import WindowGeometry, geometry_of, unpooled_windows
-from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, INPUTS, SLIDING, Problem
+from gradspec.conformance.model.geometry import (
+    WindowGeometry,
+    default_attributes,
+    geometry_of,
+    unpooled_windows,
+    with_defaults,
+)
+from gradspec.conformance.model.problem import COLUMNS, CONVOLUTIONS, INPUTS, SLIDING, Problem, Shape
 from gradspec.conformance.model.target import first_reason
-from gradspec.conformance.targets.program import Code, applied
+from gradspec.conformance.targets.program import Code, ErrorRow, applied
 
 
 def function(problem: Problem, with_indices: bool = False) -> Code:
@@ -103,7 +108,7 @@ def _global(problem: Problem) -> Function:
 
 
 def _conv(problem: Problem) -> Function:
-    given = settled(problem.op, problem.rank, problem.attributes)
+    given = with_defaults(problem.op, problem.rank, problem.attributes)
     extra, groups = given.get("output_padding", ()), given["groups"]
     longer = extra if any(extra) else None
     return _named(problem), _sliding(problem, output_padding=longer, groups=None if groups == 1 else groups)
@@ -209,5 +214,101 @@ def smallest(op: str, rank: int, dtype: str) -> Problem:
     shapes = {"x": x, "indices": x, "weight": (1, 1, *one), "bias": (1,)}
     kernel, output = one if op == "fold" else two, two if op == "max_unpool" else one
     sizes = {"kernel_size": kernel, "output_size": output, "rank": rank}
-    attributes = {name: size for name, size in sizes.items() if name in known(op)}
+    attributes = {name: size for name, size in sizes.items() if name in default_attributes(op)}
     return Problem(op, rank, tuple(shapes[name] for name in INPUTS[op]), attributes, dtype)
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+_F = "torch.nn.functional"
+_CONVOLVED = f"torch.relu({_F}.conv2d(x, weight, padding=1))"
+
+EXPRESSIONS = {
+    "matmul": "torch.matmul(a, b)",
+    "matmul batched": "torch.matmul(a, b)",
+    "linear": f"{_F}.linear(x, weight, bias)",
+    "softmax": "torch.softmax(x, -1)",
+    "softmax axis=1": "torch.softmax(x, 1)",
+    "log_softmax": "torch.log_softmax(x, -1)",
+    "log_softmax axis=1": "torch.log_softmax(x, 1)",
+    "logsumexp": "torch.logsumexp(x, -1)",
+    "logsumexp keepdims": "torch.logsumexp(x, (0, 2), keepdim=True)",
+    "layer_norm": f"{_F}.layer_norm(x, x.shape[-1:], weight, bias, 1e-5)",
+    "layer_norm axes=2": f"{_F}.layer_norm(x, x.shape[-2:], weight, bias, 1e-5)",
+    "group_norm": f"{_F}.group_norm(x, 2, weight, bias, 1e-5)",
+    "group_norm groups=1": f"{_F}.group_norm(x, 1, weight, bias, 1e-5)",
+    "batch_norm": f"{_F}.batch_norm(x, mean, var, weight, bias, False, 0.1, 1e-5)",
+    "batch_norm training": f"{_F}.batch_norm(x, None, None, weight, bias, True, 0.1, 1e-5)",
+    "rms_norm": f"{_F}.rms_norm(x, x.shape[-1:], weight, 1e-5)",
+    "cross_entropy": f"{_F}.cross_entropy(x, labels)",
+    "cross_entropy reduction=none": f'{_F}.cross_entropy(x, labels, reduction="none")',
+    "mean": "torch.mean(x, -1)",
+    "mean keepdims": "torch.mean(x, (0, 2), keepdim=True)",
+    "sum": "torch.sum(x, -1)",
+    "sum keepdims": "torch.sum(x, (0, 2), keepdim=True)",
+    "var": "torch.var(x, -1)",
+    "var correction=0": "torch.var(x, (0, 2), correction=0, keepdim=True)",
+    "norm": "torch.linalg.vector_norm(x, 2, -1)",
+    "norm p=1": "torch.linalg.vector_norm(x, 1, (0, 2), keepdim=True)",
+    "gelu": f"{_F}.gelu(x)",
+    "gelu approximate=tanh": f'{_F}.gelu(x, approximate="tanh")',
+    "silu": f"{_F}.silu(x)",
+    "softplus": f"{_F}.softplus(x)",
+    "tanh": "torch.tanh(x)",
+    "sigmoid": "torch.sigmoid(x)",
+    "cumsum": "torch.cumsum(x, 1)",
+    "resize mode=nearest": f'{_F}.interpolate(x, (7, 9), mode="nearest")',
+    "resize mode=linear": f'{_F}.interpolate(x, scale_factor=2, mode="bilinear")',
+    "conv_pool": f"{_F}.max_pool2d({_CONVOLVED}, 2)",
+    "conv_pool kernel=3": f"{_F}.max_pool2d({_CONVOLVED}, 3, 2)",
+    "attention": f"{_F}.scaled_dot_product_attention(query, key, value)",
+    "attention causal": f"{_F}.scaled_dot_product_attention(query, key, value, is_causal=True)",
+}
+
+REFUSED: tuple[tuple[Callable[[Problem, str], bool], str], ...] = (
+    (lambda problem, mode: problem.op == "batch_norm" and mode != "value", "running statistics have no derivatives"),
+    (
+        lambda problem, mode: problem.op == "softplus" and problem.dtype == "f64",
+        "softplus documents that it is linear above its threshold, 20, which float64 sees",
+    ),
+)
+
+_FOLDED = {"reassociated": True, "variance_by_moments": True}
+ARITHMETICS = dict.fromkeys(("layer_norm", "group_norm", "batch_norm"), _FOLDED)
+"""Normalisations are x·a + b: layer_norm_kernel.cpp, group_norm_kernel.cpp and batch_norm_kernel.cpp of ATen/native/cpu
+fold mean, deviation, weight and bias into a and b first, and moments are taken in one pass (moments_utils.h)."""
+
+
+# --- calls for which PyTorch's documentation states an error ----------------------------------------------------------
+
+
+ERRORS = (RuntimeError, ValueError, TypeError)
+DOCUMENTATION = "https://docs.pytorch.org/docs/stable/generated/torch.nn."
+_HALF = "padding is at least 0 and at most half of the kernel"
+_APART = "dilation is greater than 0"
+_DIVISIBLE = "input and output channels are divisible by groups"
+_SAME = 'padding="same" is not for strides other than 1'
+_AS_MANY = "there are as many columns as windows on the output"
+_LINE, _PLANE, _SPACE = (1, 4, 4), (1, 4, 4, 4), (1, 4, 4, 4, 4)
+
+
+def _row(op: str, name: str, page: str, rule: str, *shapes: Shape, **settings: Any) -> ErrorRow:
+    """A call of a function on tensors of ones, and what which page says of it."""
+    call = applied(f"torch.nn.functional.{name}", *(applied("torch.ones", shape) for shape in shapes), **settings)
+    return ErrorRow(op, f"{rule} ({DOCUMENTATION}{page}.html)", call, ERRORS)
+
+
+ERROR_ROWS = (
+    _row("max_pool", "max_pool1d", "functional.max_pool1d", _HALF, _LINE, kernel_size=2, padding=2),
+    _row("max_pool", "max_pool2d", "functional.max_pool2d", _HALF, _PLANE, kernel_size=2, padding=2),
+    _row("max_pool", "max_pool2d", "functional.max_pool2d", _HALF, _PLANE, kernel_size=2, padding=-1),
+    _row("max_pool", "max_pool3d", "functional.max_pool3d", _HALF, _SPACE, kernel_size=2, padding=2),
+    _row("max_pool", "max_pool2d", "functional.max_pool2d", _APART, _PLANE, kernel_size=2, dilation=0),
+    _row("avg_pool", "avg_pool2d", "functional.avg_pool2d", _HALF, _PLANE, kernel_size=3, padding=2),
+    _row("conv", "conv2d", "Conv2d", _DIVISIBLE, _PLANE, (3, 2, 2, 2), groups=2),
+    _row("conv", "conv3d", "Conv3d", _DIVISIBLE, _SPACE, (3, 1, 2, 2, 2), groups=3),
+    _row("conv", "conv2d", "functional.conv2d", _SAME, _PLANE, (2, 4, 2, 2), padding="same", stride=2),
+    _row("conv_transpose", "conv_transpose2d", "ConvTranspose2d", _DIVISIBLE, _PLANE, (4, 1, 2, 2), groups=3),
+    _row("fold", "fold", "Fold", _AS_MANY, (1, 8, 8), output_size=(4, 4), kernel_size=2),
+)

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradspec.conformance.model.device import HOST, Device
 from gradspec.conformance.model.problem import Array, Call
-from gradspec.conformance.targets.program import applied, nested
+from gradspec.conformance.targets.program import applied, nested_text
 
 
 def compiled_by(backend: str) -> str:
@@ -99,7 +99,7 @@ def _written(array: Array) -> str:
     cells = list(map(_short, array.ravel())) if is_short else list(map(repr, array.ravel().astype(wide).tolist()))
     if array.size > 8 and len(set(cells)) == 1:
         return f"torch.full({array.shape}, {cells[0]}{dtype})"
-    return f"torch.tensor({nested(cells, array.shape)}{dtype})"
+    return f"torch.tensor({nested_text(cells, array.shape)}{dtype})"
 
 
 def _short(cell: np.float32) -> str:

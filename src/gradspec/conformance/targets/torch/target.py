@@ -9,21 +9,35 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from gradspec.conformance.model.device import HOST, Device
-from gradspec.conformance.model.problem import AVERAGES, SELECTIONS, Call, Problem
+from gradspec.conformance.model.geometry import OPERATORS, spelled
+from gradspec.conformance.model.problem import AVERAGES, GIVES_INDICES, SELECTIONS, Call, Problem, why_unspecified
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import ExpectedError, NotOfferedError
 from gradspec.conformance.targets.arrays import LibraryTarget
 from gradspec.conformance.targets.layers import WithLayers
-from gradspec.conformance.targets.program import routine
-from gradspec.conformance.targets.torch.expected_errors import ROWS
-from gradspec.conformance.targets.torch.functions import function, has_batch, has_indices, smallest, undocumented
-from gradspec.conformance.targets.torch.layers import ARITHMETICS, EXPRESSIONS, REFUSED
+from gradspec.conformance.targets.program import Code, applied, routine
+from gradspec.conformance.targets.torch.functions import (
+    ARITHMETICS,
+    ERROR_ROWS,
+    EXPRESSIONS,
+    REFUSED,
+    function,
+    has_batch,
+    has_indices,
+    smallest,
+    undocumented,
+)
 from gradspec.conformance.targets.torch.program import compiled_by, lines_of, program, results_of
+from gradspec.graph.types import DTYPES
+from gradspec.interop import to_torch
+from gradspec.transforms.trace import trace
 
 NOTES = "https://docs.pytorch.org/docs/stable/notes/"
 GENERATED = "https://docs.pytorch.org/docs/stable/generated/"
@@ -65,7 +79,11 @@ class TorchWindows(LibraryTarget):
         return torch.are_deterministic_algorithms_enabled()
 
     def staged(self, call: Call) -> Call:
-        _require_documented_numbers(call, self.expression(call))
+        if call.problem.op == "max_unpool" and (call.named()["indices"] < 0).any():
+            raise NotOfferedError("max_unpool documents no index that names no cell")
+        is_shared = call.mode != "value" and self.expression(call).startswith("torch.amax")
+        if is_shared and np.isnan(call.named()["x"].astype(np.float64)).any():
+            raise NotOfferedError("amax documents how equal values share a gradient, and NaN equals nothing")
         return forward(call)
 
     def compute(self, call: Call) -> Mapping[str, Any]:
@@ -119,7 +137,7 @@ class TorchWindows(LibraryTarget):
         return frozenset({"parts"} if mode in ("jvp", "second") else ())
 
     def expected_errors(self) -> Sequence[ExpectedError]:
-        return [row.expected("import torch", lambda: {"torch": import_module("torch")}) for row in ROWS]
+        return [row.expected("import torch", lambda: {"torch": import_module("torch")}) for row in ERROR_ROWS]
 
 
 class TorchChannelsLastTarget(TorchWindows):
@@ -187,14 +205,6 @@ def _cannot_compile(backend: str) -> str | None:
     return None
 
 
-def _require_documented_numbers(call: Call, expression: str) -> None:
-    if call.problem.op == "max_unpool" and (call.named()["indices"] < 0).any():
-        raise NotOfferedError("max_unpool documents no index that names no cell")
-    shared = call.mode != "value" and expression.startswith("torch.amax")
-    if shared and np.isnan(call.named()["x"].astype(np.float64)).any():
-        raise NotOfferedError("amax documents how equal values share a gradient, and NaN equals nothing")
-
-
 @cache
 def _unimplemented(op: str, rank: int, dtype: str, mode: str, device: Device = HOST) -> str | None:
     """What PyTorch says where a kernel has no such dtype: asked once, on the smallest problem."""
@@ -218,3 +228,64 @@ def in_channels_last(tensor: Any) -> Any:
     import torch
 
     return tensor.to(memory_format=torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d)
+
+
+# --- our own operators on tensors -------------------------------------------------------------------------------------
+
+
+class ModuleTarget(TorchWindows):
+    """``gs.to_torch`` of a traced operator, with ``torch.func.jvp`` and ``torch.autograd.grad``."""
+
+    name = "to_torch"
+    repeatable = True
+    strict = True
+    fresh_results = True
+
+    @property
+    def compiles(self) -> bool:  # type: ignore[override]
+        """On a GPU a window is compiled when it is first met."""
+        return not self.device.is_host
+
+    def versions(self) -> dict[str, str]:
+        return {"gradspec": version("gradspec"), **super().versions()}
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        return why_unspecified(problem, mode)
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        return ("with_indices",) if mode == "value" and problem.op in GIVES_INDICES else ()
+
+    def staged(self, call: Call) -> Call:
+        return forward(call)
+
+    def expression(self, call: Call) -> str:
+        return applied("module", *map(Code, call.named()))
+
+    def made_function(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
+        import torch
+
+        definitions, lines = lines_of(call, self.expression(call))
+        modules = {"torch": torch, "gs": SimpleNamespace(**OPERATORS, **DTYPES, trace=trace, to_torch=to_torch)}
+        return routine(lines, call.arrays(), results_of(call), modules, [_module(call), *definitions])
+
+    def reproducer(self, call: Call) -> str:
+        return (
+            super()
+            .reproducer(call)
+            .replace("import torch\n", f"import torch\nimport gradspec as gs\n\n{_module(call)}\n", 1)
+        )
+
+    def conventions(self) -> frozenset[str]:
+        return frozenset()
+
+    def expected_errors(self) -> Sequence[ExpectedError]:
+        return ()
+
+
+def _module(call: Call) -> str:
+    """The line that makes the module of a call."""
+    indices = {"return_indices": True} if call.variant == "with_indices" else {}
+    operator = applied(f"gs.{call.problem.op}", *map(Code, call.named()), **spelled(call.problem), **indices)
+    shapes = call.problem.named_shapes()
+    types = ", ".join(f"gs.{call.problem.dtype_of(name)}[{', '.join(map(str, shapes[name]))}]" for name in call.named())
+    return f"module = gs.to_torch(gs.trace(lambda {', '.join(call.named())}: {operator}, {types}))"

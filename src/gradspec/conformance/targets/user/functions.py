@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.model.attributes import is_usual, known, settled
+from gradspec.conformance.model.geometry import default_attributes, is_usual, with_defaults
 from gradspec.conformance.model.problem import INPUTS, Array, Call, Problem
 from gradspec.conformance.model.target import NotOfferedError
 
@@ -88,7 +88,7 @@ class UserFunction:
         return any(p.kind is kind for p in self.parameters.values())
 
     def _is_attribute(self, name: str) -> bool:
-        return name in known(self.op) or name in ("return_indices", "out")
+        return name in default_attributes(self.op) or name in ("return_indices", "out")
 
     @cached_property
     def slots(self) -> tuple[inspect.Parameter, ...]:
@@ -101,14 +101,16 @@ class UserFunction:
         arrays = _array_names(self.op, self.mode)
         for i, slot in enumerate(self.slots):
             alike = LIKE_AN_ATTRIBUTE if i < len(arrays) else LIKE_NO_ARRAY
-            meant = get_close_matches(slot.name, known(self.op), 1, alike) if slot.name not in arrays else []
+            meant = (
+                get_close_matches(slot.name, default_attributes(self.op), 1, alike) if slot.name not in arrays else []
+            )
             if meant:
                 what = f"{self.name} takes `{slot.name}`, which is no attribute of {self.op}"
                 raise ValueError(f"{what}; did you mean {meant[0]}?")
 
     def refusal(self, problem: Problem) -> str | None:
         """Why the signature has no place for the problem."""
-        for name in known(self.op):
+        for name in default_attributes(self.op):
             if name == "rank" and self.rank is not None:
                 continue
             usual = is_usual(self.op, problem.rank, problem.attributes, name)
@@ -141,7 +143,7 @@ class UserFunction:
 
     def attributes(self, problem: Problem) -> dict[str, Any]:
         """The attributes that the function is given."""
-        every = settled(problem.op, problem.rank, problem.attributes)
+        every = with_defaults(problem.op, problem.rank, problem.attributes)
         if self.rank is not None:
             every.pop("rank", None)
         return {name: value for name, value in every.items() if self.takes(name)}
@@ -165,7 +167,7 @@ class UserFunction:
         for slot in self.slots[len(taken) :]:
             if slot.default is inspect.Parameter.empty:
                 lacks = f"{self.name} needs {slot.name!r}, which gs.spec.{self.op} does not have"
-                raise NotOfferedError(f"{lacks}; its attributes are {', '.join(known(self.op))}")
+                raise NotOfferedError(f"{lacks}; its attributes are {', '.join(default_attributes(self.op))}")
 
 
 def _array_names(op: str, mode: str) -> tuple[str, ...]:

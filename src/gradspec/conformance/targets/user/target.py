@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Protocol, Self
 
-from gradspec.conformance.judge.reduced import known as reduced_modes
+from gradspec.conformance.judge.reduced import check_modes as reduced_modes
 from gradspec.conformance.model.arithmetic import ALGORITHMS, Arithmetic
 from gradspec.conformance.model.domain import NAMES, NOT_OF_SHAPES, KernelDomain
 from gradspec.conformance.model.problem import (
@@ -35,9 +35,8 @@ from gradspec.conformance.model.problem import (
 )
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import NotOfferedError, Target
-from gradspec.conformance.targets.callers import IMPORTS, entered
-from gradspec.conformance.targets.objects import OwnTarget, checked_name, home_of, known_library, object_named
-from gradspec.conformance.targets.program import assignments, imports, keywords
+from gradspec.conformance.targets.objects import OwnTarget, check_library, check_name, home_of, object_named
+from gradspec.conformance.targets.program import IMPORTS, assignments, entered, imports, keywords
 from gradspec.conformance.targets.user.functions import NAME, SUFFIXES, UserFunction, derivative_of, functions_of
 from gradspec.graph.lru import LRUCache
 from gradspec.system.forking import fate
@@ -121,7 +120,7 @@ def loaded(name: str, is_hosted: bool = False) -> Target:
     """
     if not is_hosted:
         return UserKernels(object_named(name), name)
-    host = KernelHost(checked_name(name))
+    host = KernelHost(check_name(name))
     return UserKernels(stand_in(host, lambda own: own in DECLARED or NAME.fullmatch(own) is not None), name, host=host)
 
 
@@ -182,7 +181,7 @@ class UserKernels(OwnTarget):
 
     def _library(self) -> str:
         said = self.declared("array", "numpy")
-        return "numpy" if callable(said) else known_library(said)  # a function of a module may have this name
+        return "numpy" if callable(said) else check_library(said)  # a function of a module may have this name
 
     @property
     def ops(self) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -30,6 +33,7 @@ A_FINDING = 15.0
 STARTS = 2
 """Programs of one finding that may start anew."""
 MOST_PROGRAMS = 24
+ANSWER = {"arrays", "flags", "error", "signal", "late"}
 
 Runner: TypeAlias = Callable[[Sequence[str], float], Iterator[dict[str, Any]]]
 """Runs programs for at most so many seconds, each in a process of its own."""
@@ -50,13 +54,10 @@ def in_new_processes(path: Sequence[str]) -> Runner:
         except subprocess.TimeoutExpired:
             return
         with suppress(ValueError):  # a kernel may print, too
-            yield from filter(_is_answer, map(json.loads, ended.stdout.splitlines()))
+            lines = map(json.loads, ended.stdout.splitlines())
+            yield from (told for told in lines if isinstance(told, dict) and {*told} == ANSWER)
 
     return run
-
-
-def _is_answer(told: object) -> bool:
-    return isinstance(told, dict) and {*told} == {"arrays", "flags", "error", "signal", "late"}
 
 
 def in_copies(names: Mapping[str, Any]) -> Runner:
@@ -200,3 +201,60 @@ def _shows_cell(finding: Finding, array: Mapping[str, Any]) -> bool:
 def _is_changed(finding: Finding, arrays: Sequence[Mapping[str, Any]]) -> bool:
     before = finding.call.arrays()[labelled_argument(finding.result, finding.call)]
     return bool(arrays) and arrays[-1]["cells"] != [repr(c) for c in before.ravel().tolist()]
+
+
+# --- under NVIDIA's compute-sanitizer ---------------------------------------------------------------------------------
+
+
+COMMAND = "compute-sanitizer"
+TOOLS = ("memcheck", "racecheck")
+FRAME = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK")
+"""Lines around a report."""
+MOST_FINDINGS, MOST_LINES = 8, 10
+A_PROGRAM = 120.0
+"""Seconds for one program: it runs many times slower than by itself."""
+
+
+def require_sanitizer(device: str, is_wanted: bool = True) -> None:
+    """A ValueError where it is wanted and no program can be run under it."""
+    if not is_wanted:
+        return
+    if device == "cpu":
+        raise ValueError("sanitize is for kernels on a GPU, and device is 'cpu'; give device='cuda'")
+    if shutil.which(COMMAND) is None:
+        raise ValueError(f"sanitize needs {COMMAND}, which is not on the path; it comes with NVIDIA's CUDA toolkit")
+
+
+def sanitize_findings(findings: Sequence[Finding], path: Sequence[str], seconds: float) -> list[Finding]:
+    """The findings, with what is said of the defects among them behind their programs, as far as time goes."""
+    deadline, told, found = monotonic() + seconds, 0, list[Finding]()
+    for finding in findings:
+        left = min(A_PROGRAM, deadline - monotonic())
+        is_due = finding.kind == "defect" and bool(finding.case and finding.reproducer)
+        if is_due and told < MOST_FINDINGS and left > 0:
+            told += 1
+            lines = [line for tool in TOOLS for line in _said(tool, finding.reproducer, path, left)]
+            finding = replace(finding, reproducer="\n".join([finding.reproducer.rstrip(), *lines]) + "\n")
+        found.append(finding)
+    return found
+
+
+def _said(tool: str, program: str, path: Sequence[str], seconds: float) -> Iterator[str]:
+    """The first lines of a tool's report on a program, as comments."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "reproducer.py"
+        file.write_text(program, encoding="utf-8")
+        # Memory that PyTorch keeps and hands out in parts would hide where an array ends.
+        own = os.environ | module_path(path) | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        command = [COMMAND, "--tool", tool, "--print-limit", "1", sys.executable, str(file)]
+        try:
+            run = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", env=own, timeout=seconds, check=False
+            )
+        except subprocess.TimeoutExpired:
+            yield f"# {COMMAND} {tool}: it did not end within {seconds:.0f} s"
+            return
+    report = [line.strip("= ") for line in (run.stdout + run.stderr).splitlines() if line.startswith("=====")]
+    lines = [line for line in report if line and not line.startswith(FRAME)]
+    yield f"# {COMMAND} {tool}: {lines[0] if lines else 'nothing found'}"
+    yield from (f"#     {line}" for line in lines[1:MOST_LINES])

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import starmap
+from math import prod
 from typing import Any
 
-from gradspec.conformance.model.arithmetic import Arithmetic
-from gradspec.conformance.model.attributes import settled
 from gradspec.conformance.model.device import HOST
-from gradspec.conformance.model.geometry import geometry_of
-from gradspec.conformance.model.problem import SLIDING_POOLS, Call, Problem, Results
-from gradspec.conformance.model.reference import Reference, on_zeros
+from gradspec.conformance.model.geometry import geometry_of, with_defaults
+from gradspec.conformance.model.problem import CONVOLUTIONS, SLIDING_POOLS, Call, Problem, Results
+from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.model.target import ExpectedError, NotOfferedError, Target
-from gradspec.conformance.targets.layers import declared_for, references
+from gradspec.conformance.targets.layers import LayeredTarget
 from gradspec.conformance.targets.onnx import model as models
-from gradspec.conformance.targets.onnx.expected_errors import ROWS
-from gradspec.conformance.targets.onnx.layers import ARITHMETICS, JudgedNode
-from gradspec.conformance.targets.onnx.model import ONE_BY_ONE, undocumented
+from gradspec.conformance.targets.onnx.model import ARITHMETICS, ERROR_ROWS, ONE_BY_ONE, JudgedNode, undocumented
 from gradspec.graph.lru import LRUCache
 
 MOST_SESSIONS = 64
@@ -35,7 +32,7 @@ NO_FALLBACK = ("session.disable_cpu_ep_fallback", "1")
 CUDA_PROVIDER = "https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html"
 
 
-class OnnxRuntimeTarget(Target):
+class OnnxRuntimeTarget(LayeredTarget):
     """``onnxruntime.InferenceSession`` with the provider of the device.
 
     Weights belong to the model, as in exported files (``plain``, and ``unoptimised``, with the graph as it is), or are
@@ -46,16 +43,13 @@ class OnnxRuntimeTarget(Target):
     name = "onnxruntime"
     packages = ("onnxruntime", "onnx")
     library = "onnxruntime"
+    arithmetics = ARITHMETICS
 
     def __init__(self) -> None:
+        super().__init__()
         self._sessions = LRUCache[Any](MOST_SESSIONS)
         self._threads = 0
         self._missing: dict[tuple[str, str], str | None] = {}
-        references()
-
-    @property
-    def references(self) -> Sequence[Reference]:
-        return tuple(references().values())
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
         return undocumented(problem, mode) or next(_declined(problem), None) or self._without_kernel(problem)
@@ -78,9 +72,6 @@ class OnnxRuntimeTarget(Target):
                 raise NotOfferedError(_message(error)) from error
             raise
 
-    def arithmetic(self, problem: Problem) -> Arithmetic:
-        return declared_for(problem, ARITHMETICS)
-
     def set_threads(self, count: int) -> bool:
         self._threads = count
         self._sessions = LRUCache[Any](MOST_SESSIONS)
@@ -101,7 +92,7 @@ class OnnxRuntimeTarget(Target):
             source = _written(call, node, self.device.provider)
             return ExpectedError(call.problem.op, lambda: self._outputs(call, node), (Exception,), source, rule)
 
-        return list(starmap(expected, ROWS))
+        return list(starmap(expected, ERROR_ROWS))
 
     def _outputs(self, call: Call, node: JudgedNode) -> list[Any]:
         weights = _weights(call)
@@ -179,6 +170,57 @@ def _declined(problem: Problem) -> Iterator[str]:
     if problem.op in SLIDING_POOLS and any(max(a.lo, a.hi) >= a.kernel for a in geometry_of(problem).sliding):
         yield "Pad should be smaller than kernel."
     if problem.op == "conv_transpose":
-        given = settled(problem.op, problem.rank, problem.attributes)
+        given = with_defaults(problem.op, problem.rank, problem.attributes)
         if any(extra >= step for extra, step in zip(given["output_padding"], given["stride"], strict=True)):
             yield "output_padding must be less than the stride: Computed output shape is inconsistent"
+
+
+# --- the reference implementation -------------------------------------------------------------------------------------
+
+
+MOST_STEPS = 200_000
+"""Steps of Python loops, a second or so; what takes more is left out of the judgement to save time."""
+
+
+class OnnxReferenceTarget(Target):
+    """``onnx.reference.ReferenceEvaluator``. ``values_only`` asks MaxPool for no indices, which is other code."""
+
+    name = "onnx.reference"
+    packages = ("onnx", "numpy")
+
+    def refusal(self, problem: Problem, mode: str) -> str | None:
+        if reason := undocumented(problem, mode):
+            return reason
+        if problem.op == "max_unpool" and problem.rank > 3:
+            return f"Unsupported pooling size {problem.rank} for operator MaxUnpool."
+        if _steps(problem) > MOST_STEPS:
+            return f"offered, but left out to save time: more than {MOST_STEPS:,} steps of Python loops"
+        return None
+
+    def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
+        found = ("values_only",) if problem.op == "max_pool" else ()
+        return (*found, ONE_BY_ONE) if models.has_samples(problem) else found
+
+    def run(self, call: Call) -> Results:
+        from onnx.reference import ReferenceEvaluator
+
+        if call.variant == ONE_BY_ONE:
+            return models.one_by_one(call, self.run)
+        node = models.node_of_call(call)
+        evaluator, given = ReferenceEvaluator(models.model_of(call, node)), models.arguments(call)
+        try:
+            return models.named_results(call, node, list(evaluator.run(None, given)))
+        except NotImplementedError as error:
+            raise NotOfferedError(str(error)) from error
+
+    def reproducer(self, call: Call) -> str:
+        printed = models.printed(call, "evaluator.run(None, given)")
+        lines = ["evaluator = onnx.reference.ReferenceEvaluator(model)", *printed]
+        return models.program(call, models.node_of_call(call), (), "onnx.reference", lines)
+
+
+def _steps(problem: Problem) -> int:
+    """About how many cells its loops visit: every tap of every cell, for every output channel."""
+    channels = max((problem.shapes[1] or (1,))[:2]) if problem.op in CONVOLUTIONS else 1
+    taps = prod(geometry_of(problem).each("kernel"))
+    return prod(problem.x_shape) * taps * channels

@@ -1,4 +1,8 @@
-"""A run as JUnit XML, which continuous integration services read: one test case per operator and mode."""
+"""A run in the forms of other tools: as JUnit XML, which continuous integration services read, and as an issue.
+
+The first has one test case per operator and mode. The second is Markdown as GitHub reads it: what a maintainer needs,
+and nothing to look up.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,32 @@ import re
 from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from gradspec.conformance.model.case import FEATURES, REFERENCE_FEATURES
 from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
-from gradspec.conformance.model.verdict import KINDS, Finding
-from gradspec.conformance.report.words import FAILING, not_judged, summarize, title_of, too_few
+from gradspec.conformance.model.verdict import KINDS, RULES, Finding, state_result
+from gradspec.conformance.report.html import facts
+from gradspec.conformance.report.words import (
+    FAILING,
+    MODE_WORDS,
+    beyond,
+    not_judged,
+    summarize,
+    title_of,
+    too_few,
+)
 from gradspec.system.terminal import printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even as references."""
 
 
-def text(run: Run, failing: Collection[str] = FAILING) -> str:
-    """The document; findings of the ``failing`` kinds are failures, the others are told as output.
+def junit_text(run: Run, failing: Collection[str] = FAILING) -> str:
+    """The XML document; findings of the ``failing`` kinds are failures, the others are told as output.
 
     >>> run = Run("native", "gradspec 0.1", "a machine", seed=7)
     >>> run.tally.count("max_pool", "value", (), "pass")
-    >>> print(text(run).splitlines()[-3].strip())
+    >>> print(junit_text(run).splitlines()[-3].strip())
     <testcase classname="gradspec.native.max_pool" name="value" time="0.000" />
     """
     suite = Element("testsuite", name=f"gradspec check {run.target}", time=f"{run.seconds:.3f}")
@@ -90,3 +104,38 @@ def _lines(finding: Finding) -> Iterator[str]:
 
 def _xml(text: str) -> str:
     return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(text))
+
+
+# --- the text of an issue ---------------------------------------------------------------------------------------------
+
+
+def issue_text(run: Run, failing: Collection[str] = FAILING) -> str:
+    """The findings of the ``failing`` kinds, each with its smallest case and program, and what they were found with.
+
+    >>> print(issue_text(Run("mine", "mine 1.0", "a machine", seed=7)).splitlines()[0])
+    Nothing was judged: the run ended before its first case.
+    """
+    found = [finding for kind in failing for finding in run.by_kind(kind)]
+    repeat = f"\n\n```sh\n{run.repeat}\n```" if run.repeat else ""
+    parts = ["\n\n".join(_paragraphs(finding)) for finding in found] or [summarize(run, failing)]
+    end = f"Found by `gradspec check` in {run.version}, {run.machine}, seed {run.seed}."
+    verdict = f" {summarize(run, failing)}" if found else ""
+    return "\n\n---\n\n".join([*parts, f"{end}{verdict}{repeat}"]) + "\n"
+
+
+def _paragraphs(finding: Finding) -> Iterator[str]:
+    """Title, what is wrong and by how much, the smallest case, what it needs, the rule, and a program."""
+    yield f"## {title_of(finding)}"
+    where = " ".join(filter(None, (f"`{finding.op}`", MODE_WORDS.get(finding.mode, finding.mode), finding.dtype)))
+    yield " ".join(filter(None, (f"{where}: {state_result(finding) or 'see below'}.", beyond(finding))))
+    case = ", ".join(f"{name} {value}" for name, value in facts(finding) if value and value != "contiguous")
+    count = f"{finding.count:,} case{'' if finding.count == 1 else 's'} showed it"
+    also = f", also in {', '.join(finding.seen)}" if finding.seen else ""
+    yield f"**Smallest case:** {case}; {count}{also}."
+    meanings = {**FEATURES, **REFERENCE_FEATURES}
+    if needs := [meanings[name] for name in finding.causes if name in meanings]:
+        yield f"**It needs** {'; '.join(needs)}."
+    yield f"**Expected:** {RULES.get(finding.rule, finding.rule)}"
+    if finding.reproducer:
+        told = f" ({finding.verification})" if finding.verification else ""
+        yield f"**Program**{told}:\n\n```python\n{finding.reproducer.rstrip()}\n```"
