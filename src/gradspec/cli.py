@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import IO, Any
 
 import click
@@ -316,11 +317,12 @@ def verify(**options: Any) -> None:
     answer contradicts the expected one; 2 if options are incompatible; 3 if the run is incomplete: interrupted, or a
     process died.
     """
+    begun = monotonic()  # what follows takes seconds on a busy machine
     from gradspec.verify.command import MisuseError, VerifyRequest, perform
 
     with _said_plainly():
         try:
-            code = perform(VerifyRequest(**options))
+            code = perform(VerifyRequest(**options, begun=begun))
         except MisuseError as error:
             raise _Misuse(printable(str(error))) from error
     raise SystemExit(code)

@@ -48,6 +48,7 @@ from gradspec.ops.minifloat import round_to
 from gradspec.ops.pointwise import (
     abs,
     add,
+    atan,
     clamp,
     cos,
     detach,

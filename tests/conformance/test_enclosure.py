@@ -29,6 +29,14 @@ def contains(low: Any, y: Any, high: Any) -> bool:
     return bool(np.all(((low <= got) & (got <= high)) | (np.isnan(got) & (np.isnan(low) | np.isinf(high - low)))))
 
 
+def test_numbers_without_axes_keep_all_digits() -> None:
+    """A NumPy scalar among the operands would be read as a number without a dtype, in single precision."""
+    graph = gs.trace(lambda x: x * gs.broadcast_to(gs.sqrt(gs.sum(x * x)), x.shape), gs.f64[2])
+    (found,) = enclosed_outputs(graph, np.float64([1, 1]))
+    assert np.all(np.abs(found.centre - 2**0.5) <= found.radius)
+    assert np.all(found.radius < 1e-14)
+
+
 @pytest.mark.parametrize(("case", "dtype"), ROTATED, ids=lambda v: getattr(v, "id", str(v)))
 @pytest.mark.parametrize("mode", ["value", "jvp", "vjp"])
 def test_it_contains_the_real_value_and_the_computed_one(case: GraphCase, dtype: Any, mode: str) -> None:

@@ -64,6 +64,13 @@ def decimal_sin(x: Decimal) -> Decimal:
     return total
 
 
+def decimal_atan(x: Decimal) -> Decimal:
+    """x − x³/3 + x⁵/5 − …, of an angle that is halved until its tangent is small."""
+    for _ in range(8):
+        x /= 1 + (1 + x * x).sqrt()
+    return 256 * sum(((-1) ** k * x ** (2 * k + 1) / (2 * k + 1) for k in range(40)), Decimal(0))
+
+
 def decimal_cos(x: Decimal) -> Decimal:
     return decimal_sin(decimal_pi() / 2 - x)
 
@@ -95,6 +102,7 @@ FUNCTIONS = [
     Function("tanh", scalar.tanh, lambda x: ((2 * x).exp() - 1) / ((2 * x).exp() + 1), ANYWHERE),
     Function("sin", scalar.sin, decimal_sin, ANGLES),
     Function("cos", scalar.cos, decimal_cos, ANGLES),
+    Function("atan", scalar.atan, decimal_atan, ANYWHERE),
     Function("erf", scalar.erf, decimal_erf, ANYWHERE),
     Function("normal_cdf", scalar.normal_cdf, decimal_cdf, ANYWHERE),
     Function("normal_density", scalar.normal_density, decimal_density, ANYWHERE),
@@ -164,6 +172,7 @@ def test_plain_floats_are_accurate_and_keep_their_type(function: Function, kind:
 SPECIAL = {
     "log1p": (scalar.log1p, [(-1.0, -INF), (-2.0, NAN), (INF, INF), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0)]),
     "tanh": (scalar.tanh, [(INF, 1.0), (-INF, -1.0), (1e300, 1.0), (-1e300, -1.0), (0.0, 0.0), (-0.0, -0.0)]),
+    "atan": (scalar.atan, [(INF, math.pi / 2), (-INF, -math.pi / 2), (0.0, 0.0), (-0.0, -0.0), (5e-324, 5e-324)]),
     "erf": (scalar.erf, [(INF, 1.0), (-INF, -1.0), (1e300, 1.0), (-1e300, -1.0), (0.0, 0.0), (-0.0, -0.0)]),
     "sin": (scalar.sin, [(INF, NAN), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0), (5e-324, 5e-324)]),
     "cos": (scalar.cos, [(INF, NAN), (-INF, NAN), (0.0, 1.0), (-0.0, 1.0), (5e-324, 1.0)]),

@@ -128,6 +128,9 @@ ROWS: dict[str, Row] = {
     "exponentials": pointwise(lambda x: (jnp.exp(x), jnp.exp2(x), jnp.expm1(x), jnp.sinh(x), jnp.cosh(x), jnp.tanh(x))),
     "logarithms": pointwise(lambda x: (jnp.log(x), jnp.log1p(x), jnp.log2(x), jnp.log10(x)), positive(3, 4)),
     "waves": pointwise(lambda x: (jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.sinc(x))),
+    "inverse functions": pointwise(
+        lambda x: (jnp.arctan(x), jnp.arcsin(x / 9), jnp.arccos(x / 9), jnp.arcsinh(x), jnp.arctanh(x / 9))
+    ),
     "error functions": pointwise(lambda x: (lax.erf(x), lax.erfc(2 * x))),
     "rounding": pointwise(
         lambda x: (jnp.floor(x), jnp.ceil(x), jnp.round(2 * x), jnp.sign(x), jnp.trunc(x), lax.round(x))

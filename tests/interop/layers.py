@@ -325,6 +325,7 @@ GROUPS: dict[str, Group] = {
                 y * torch.round(x, decimals=1) + y * torch.round(9 * x, decimals=-1)
             ),
             "erf": lambda x, y, s: torch.erf(x) + torch.erfc(3 * y),
+            "inverse": lambda x, y, s: torch.atan(x) + torch.asinh(y) + torch.acosh(torch.exp(s) + 1),
             "hyperbolic": lambda x, y, s: torch.sinh(x) + torch.cosh(y) * torch.exp2(s),
             "of numbers": lambda x, y, s: torch.fmax(x, y) * torch.fmin(y, s),
             "quotients": lambda x, y, s: x * torch.div(9 * x, y, rounding_mode="trunc"),

@@ -256,6 +256,11 @@ def _(x: Rounded):
     return x.charged(math.cos(x.value), x.error, ABSOLUTE)
 
 
+@scalar.atan.register
+def _(x: Rounded):
+    return x.charged(math.atan(x.value), x.error, ABSOLUTE)
+
+
 @scalar.erf.register
 def _(x: Rounded):
     return x.charged(math.erf(x.value), 2 * x.error, ABSOLUTE)

@@ -30,6 +30,11 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
     "hardsigmoid": (compose.hardsigmoid, F.hardsigmoid, (NUMBERS,)),
     "hardswish": (compose.hardswish, F.hardswish, (NUMBERS,)),
     "tan": (compose.tan, torch.tan, (NUMBERS,)),
+    "asin": (compose.asin, torch.asin, (NUMBERS / 50,)),
+    "acos": (compose.acos, torch.acos, (NUMBERS / 50,)),
+    "asinh": (compose.asinh, torch.asinh, (NUMBERS,)),
+    "acosh": (compose.acosh, torch.acosh, (POSITIVE + 1,)),
+    "atanh": (compose.atanh, torch.atanh, (NUMBERS / 50,)),
     "mish": (compose.mish, F.mish, (NUMBERS,)),
     "softsign": (compose.softsign, F.softsign, (NUMBERS,)),
     "power 3": (lambda x: compose.power(x, 3), lambda x: x**3, (NUMBERS,)),
@@ -128,6 +133,35 @@ def test_values_and_derivatives_are_those_of_torch(name):
     found = graph.vjp()(*arrays, cotangent)[1:]
     for ours_, theirs_ in zip(found, pullback(torch.tensor(cotangent)), strict=True):
         np.testing.assert_allclose(ours_, theirs_, **close)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("theirs", [np.mod, np.fmod])
+def test_remainders_are_exact_and_have_the_sign_that_numpy_gives_them(theirs, dtype):
+    numbers = np.array([0, -0.0, 5.5, -5.5, 0.1, -1e-3, 6e4, np.inf, -np.inf, np.nan], dtype)
+    a, b = (m.ravel() for m in np.meshgrid(numbers, numbers))
+    with np.errstate(all="ignore"):
+        found, expected = compose.float_remainder(a, b, sign_of_divisor=theirs is np.mod), theirs(a, b)
+    np.testing.assert_array_equal(found, expected)
+    signed = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[signed]), np.signbit(expected[signed]))
+
+
+@pytest.mark.parametrize(("function", "ends"), [("asin", (-1, 1)), ("acos", (-1, 1)), ("acosh", (1, np.inf))])
+def test_inverse_functions_are_not_real_beyond_their_ends(function, ends):
+    x = np.float16([-np.inf, -2, -1, 0, 1e-4, 1, 2, 60000, np.inf])
+    with np.errstate(all="ignore"):
+        y = getattr(compose, function)(x)
+    assert np.array_equal(np.isnan(y), (x < ends[0]) | (x > ends[1]))
+
+
+@pytest.mark.parametrize("function", ["asinh", "acosh"])
+def test_logarithms_of_large_numbers_do_not_overflow(function):
+    for dtype in (np.float16, np.float32):
+        x = np.array([np.finfo(dtype).max, np.inf], dtype)
+        y = getattr(compose, function)(x)
+        np.testing.assert_allclose(y[0], getattr(np, function)(x.astype(float))[0], rtol=2 * np.finfo(dtype).eps)
+        assert y[1] == np.inf
 
 
 def test_a_derivative_of_a_product_is_that_of_the_other_numbers():

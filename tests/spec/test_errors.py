@@ -23,6 +23,7 @@ import gradspec as gs
 from gradspec.domains import Ball, Format, Interval
 from gradspec.spec import Tensor
 from gradspec.spec.scalar import (
+    atan,
     cos,
     erf,
     exp,
@@ -517,7 +518,7 @@ TENSORS = [
 
 # --- number systems ---------------------------------------------------------------------------------------------------
 
-TRANSCENDENTAL = (exp, log, log1p, tanh, sin, cos, erf, normal_cdf, normal_density)
+TRANSCENDENTAL = (exp, log, log1p, tanh, sin, cos, atan, erf, normal_cdf, normal_density)
 WIDE = gs.interval.tensor([0, 1], [2, 3])
 
 SYSTEMS = [

@@ -25,6 +25,7 @@ import numpy as np
 
 import gradspec as gs
 from gradspec.domains import Ball
+from gradspec.interop import compose
 from gradspec.ops.box import LEAST
 from gradspec.ops.pointwise import gate, step
 from gradspec.verify import bounding
@@ -115,7 +116,7 @@ def _column_sums(draw: Draw, x: gs.Var) -> gs.Var:
 
 
 PLAIN = (
-    *("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "neg", "silu", "sin", "cos", "erf"),
+    *("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "neg", "silu", "sin", "cos", "atan", "erf"),
     *("floor", "round", "detach"),
 )
 
@@ -124,8 +125,33 @@ def _plain(name: str, draw: Draw, x: gs.Var) -> gs.Var:
     return getattr(gs, name)(x)  # type: ignore[no-any-return]
 
 
+COMPOSED = ("asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "tan")
+
+
+def _composed(draw: Draw, x: gs.Var) -> gs.Var:
+    return getattr(compose, COMPOSED[draw.integers(len(COMPOSED))])(x)  # type: ignore[no-any-return]
+
+
+def _remainder(draw: Draw, x: gs.Var) -> gs.Var:
+    divisor = _number(draw) if draw.random() < 0.5 else _numbers(draw, x, *x.shape)
+    return compose.float_remainder(x, divisor, sign_of_divisor=bool(draw.integers(2)))
+
+
+def _largest(draw: Draw, x: gs.Var) -> gs.Var:
+    values, places = gs.topk(x, _size(draw, x), _axis(draw, x), largest=bool(draw.integers(2)))
+    return values if draw.random() < 0.5 else gs.convert(places, x.dtype)
+
+
+def _winners(draw: Draw, x: gs.Var) -> gs.Var:
+    return gs.convert(gs.max_pool2d(x, **_windows(draw, x), return_indices=True)[1], x.dtype)
+
+
 UNARY: dict[str, Callable[[Draw, gs.Var], gs.Var]] = {
     **{name: partial(_plain, name) for name in PLAIN},
+    "composed": _composed,
+    "remainder": _remainder,
+    "topk": _largest,
+    "winners": _winners,
     "ceil": lambda draw, x: -gs.floor(-x),
     "sign": lambda draw, x: step(x, -1.0, 0.0, 1.0),
     "floor of a curve": lambda draw, x: gs.floor([gs.exp, gs.sigmoid, gs.tanh, gs.softplus][draw.integers(4)](x) * -3),
@@ -195,6 +221,7 @@ BINARY: dict[str, Callable[[Draw, gs.Var, gs.Var], gs.Var]] = {
     "difference": lambda draw, x, y: x - y,
     "product": lambda draw, x, y: x * y,
     "quotient": lambda draw, x, y: x / (y * y + float(draw.choice([0.0, 0.1, 1.0]))),
+    "quotient of two": lambda draw, x, y: x / y,
     "gate": lambda draw, x, y: gate(x, y),
     "maximum": lambda draw, x, y: gs.maximum(x, y),
     "minimum": lambda draw, x, y: gs.minimum(x, y),
@@ -255,7 +282,7 @@ def _step(draw: Draw, values: Sequence[gs.Var]) -> tuple[str, gs.Var]:
             else:
                 same = [v for v in values if v.shape == x.shape]
                 y = BINARY[name](draw, x, same[draw.integers(len(same))])
-        except (gs.ShapeError, ValueError):
+        except (gs.ShapeError, gs.UnsupportedError, ValueError):
             continue
         if y.ndim == 3 and 0 < prod(y.shape) <= MOST_CELLS:
             return name, y

@@ -11,6 +11,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.domains import Ball
+from gradspec.ops import topk
 from gradspec.ops.box import BoundArithmetic
 from gradspec.ops.core import operators
 from gradspec.ops.pointwise import gate, step
@@ -23,10 +24,7 @@ NARROW, WIDE = (0.0, 2.0**-6), 0.75
 """Radii: a point or a narrow box, by turns, and a wide one."""
 
 NO_BOUNDS = {
-    "topk": "which cells are the largest",
-    "sort": "which cells are the largest",
-    "return_indices": "which cell wins",
-    "at the winners": "which cell wins",
+    "max_unpool at the winners": "integers that depend on the box",
     "grid_sample bilinear zeros (1, 2": "integers that depend on the box",
     "grid_sample nearest border (1, 1": "integers that depend on the box",
 }
@@ -120,6 +118,14 @@ def test_bounds_contain_the_exact_and_the_computed_values(case: GraphCase) -> No
             for ends in found:
                 assert all(inside(a, t.cells, b) for (a, b), t in zip(ends, exact, strict=True))
             assert all(np.all(a <= y) and np.all(y <= b) for (a, b), y in zip(found[1], computed, strict=True))
+
+
+@pytest.mark.parametrize("most", [topk.MOST_COMPARED, 0])
+def test_places_are_from_the_first_to_the_last_possible_one(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topk, "MOST_COMPARED", most)
+    graph, x = gs.trace(lambda x: gs.topk(x, 2, 0)[1], gs.f32[4]), np.float32([0, 9, 5, 6])
+    found = gs.bounds(graph, x - 1, x + 1, method="boxes")
+    assert (found.lower.tolist(), found.upper.tolist()) == (([1, 2], [1, 3]) if most else ([0, 0], [3, 3]))
 
 
 def test_every_operator_has_bounds_or_says_why() -> None:

@@ -34,6 +34,7 @@ FUNCTIONS = {
     "log": gs.log,
     "sqrt": gs.sqrt,
     "erf": gs.erf,
+    "atan": gs.atan,
     "normal_cdf": lambda x: apply(NORMAL_CDF, NONE, x),
     "normal_density": lambda x: apply(NORMAL_DENSITY, NONE, x),
     "sin": gs.sin,
@@ -45,7 +46,7 @@ FUNCTIONS = {
     },
     "power -1": lambda x: apply(ABS_POWER, AbsPower(-1.0), x),
 }
-TWO = {"maximum": gs.maximum, "minimum": gs.minimum, "mul": lambda a, b: a * b}
+TWO = {"maximum": gs.maximum, "minimum": gs.minimum, "mul": lambda a, b: a * b, "div": lambda a, b: a / b}
 
 
 def some_boxes(seed: int, positive: bool) -> tuple[np.ndarray, np.ndarray]:

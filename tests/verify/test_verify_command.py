@@ -332,3 +332,26 @@ def test_an_executor_may_lose_workers(folder):
         found = gs.verify.campaign(folder / "instances.csv", executor=pool, progress=kill, jobs=1, timeout=PATIENCE)
     assert killed
     assert [o.answer.answer for o in found] == ["unsat", "sat"]
+
+
+@pytest.mark.exhaustive  # a pool that loses a worker: above
+@pytest.mark.filterwarnings("default")  # of the cluster's own making
+def test_a_cluster_may_lose_a_worker_midway(folder):
+    """A real cluster of two processes, of which one is killed after the first answer: all are answered, in order."""
+    distributed = pytest.importorskip("distributed")
+    killed, pairs = [], [(folder / "hat.gs", folder / f"{name}.vnnlib") for name in (*ANSWERS, *ANSWERS, *ANSWERS)]
+
+    def kill(standing):
+        if standing.outcomes and not killed:
+            killed.append(next(iter(cluster.workers.values())).pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    options = {"dashboard_address": None, "silence_logs": 50, "memory_limit": 0}
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found = gs.verify.campaign(pairs, executor=client.get_executor(), progress=kill, jobs=3, timeout=PATIENCE)
+    assert killed
+    assert [o.answer.answer for o in found] == [answer for _, answer in ANSWERS.values()] * 3
+    assert not any(o.answer.error for o in found)

@@ -328,6 +328,7 @@ _INCREASING: dict[Any, Callable[[arb], arb]] = {
     scalar.log: arb.log,
     scalar.log1p: arb.log1p,
     scalar.tanh: arb.tanh,
+    scalar.atan: arb.atan,
     scalar.erf: arb.erf,
     scalar.normal_cdf: arb_normal_cdf,
     scalar.floor: arb_whole(math.floor),

@@ -250,6 +250,11 @@ def _(x: Dual) -> Dual:
     return Dual(scalar.cos(x.value), -scalar.sin(x.value) * x.tangent)
 
 
+@scalar.atan.register
+def _(x: Dual) -> Dual:
+    return Dual(scalar.atan(x.value), x.tangent / (x.value * x.value + 1))
+
+
 @scalar.erf.register
 def _(x: Dual) -> Dual:
     root = scalar.sqrt(scalar.embed(x.value, 2))  # erf x = 2·Φ(√2·x) − 1

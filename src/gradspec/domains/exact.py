@@ -91,6 +91,7 @@ _RATIONAL_AT: dict[Any, tuple[fmpq, fmpq] | None] = {
     scalar.tanh: (fmpq(0), fmpq(0)),
     scalar.sin: (fmpq(0), fmpq(0)),
     scalar.cos: (fmpq(0), fmpq(1)),
+    scalar.atan: (fmpq(0), fmpq(0)),
     scalar.erf: (fmpq(0), fmpq(0)),
     scalar.normal_cdf: (fmpq(0), fmpq(1, 2)),
     scalar.normal_density: None,

@@ -246,6 +246,15 @@ def rounded_cos(x: float, format: Format) -> float:
     return _correctly_rounded(lambda: arb(x).cos(), format) if math.isfinite(x) else math.nan
 
 
+def rounded_atan(x: float, format: Format) -> float:
+    """``atan(x)``, correctly rounded.
+
+    >>> rounded_atan(math.inf, format_named("f64"))
+    1.5707963267948966
+    """
+    return x if x == 0 or math.isnan(x) else _correctly_rounded(lambda: arb(x).atan(), format)
+
+
 def rounded_erf(x: float, format: Format) -> float:
     """``erf(x)``, correctly rounded. (``1 − |erf x| < exp(−x²)``, soon less than any format can tell.)
 
@@ -292,6 +301,7 @@ for _function, _rounded_function in (
     (scalar.tanh, rounded_tanh),
     (scalar.sin, rounded_sin),
     (scalar.cos, rounded_cos),
+    (scalar.atan, rounded_atan),
     (scalar.erf, rounded_erf),
     (scalar.normal_cdf, rounded_normal_cdf),
     (scalar.normal_density, rounded_normal_density),

@@ -397,6 +397,11 @@ def _wave(x: Interval, function: Callable[[arb], arb], quarters: int) -> Interva
     return Interval(max(min(low for low, _ in values), -1.0), min(max(high for _, high in values), 1.0))
 
 
+@scalar.atan.register
+def _(x: Interval) -> Interval:
+    return Interval(_outward(lambda: arb(x.lo).atan())[0], _outward(lambda: arb(x.hi).atan())[1])
+
+
 @scalar.erf.register
 def _(x: Interval) -> Interval:
     return Interval(_erf_ends(x.lo)[0], _erf_ends(x.hi)[1])

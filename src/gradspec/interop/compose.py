@@ -28,6 +28,7 @@ from gradspec.ops.pointwise import (
     Levels,
     abs,
     add,
+    atan,
     clamp,
     cos,
     detach,
@@ -281,6 +282,77 @@ def cosh(x: Var) -> Var:
     [1.0]
     """
     return scale(exp(x) + exp(neg(x)), 0.5)
+
+
+def asin(x: Var) -> Var:
+    """The angle whose sine is ``x``; NaN beyond ±1, as that of every function here where it is not real.
+
+    >>> asin(np.float64([0, 0.5])).round(6).tolist()
+    [0.0, 0.523599]
+    """
+    return atan(x / sqrt((1.0 - x) * (x + 1.0)))
+
+
+def acos(x: Var) -> Var:
+    return scale(atan(sqrt((1.0 - x) / (x + 1.0))), 2.0)
+
+
+def asinh(x: Var) -> Var:
+    """``log(x + √(x² + 1))``, accurate near 0 too; no square overflows.
+
+    >>> asinh(np.float32([-1e-8])).tolist() == np.arcsinh(np.float32([-1e-8])).tolist()
+    True
+    """
+
+    def above(x: Var) -> Var:
+        is_small = less(x, 1.0)
+        size, part = where(is_small, 1.0, x), where(is_small, x, 1.0)
+        one = 1.0 / size
+        least = part * one  # of both, of which the other is 1
+        return log(size) + log_one_plus(part + least * least / (sqrt(part * part + one * one) + 1.0))
+
+    return _odd(x, above)
+
+
+def acosh(x: Var) -> Var:
+    root = 1.0 / sqrt(x - 1.0)
+    return log(x) + log_one_plus(sqrt((1.0 + 1.0 / x) / (1.0 + root * root)))
+
+
+def atanh(x: Var) -> Var:
+    return _odd(x, lambda x: scale(log_one_plus(x * 2.0 / (1.0 - x)), 0.5))
+
+
+def _odd(x: Var, above: Callable[[Var], Var]) -> Var:
+    """A function that changes its sign with its argument, given from 0 on."""
+    (x,) = operands(x)
+    is_below = less(x, 0)
+    y = above(where(is_below, neg(x), x))
+    return where(is_below, neg(y), y)
+
+
+def float_remainder(a: Operand, b: Operand, *, sign_of_divisor: bool) -> Var:
+    """What is left of floats when they are divided, as Python and C have it; NaN for float32 quotients of 2²⁸ or more.
+
+    In double precision quotients below that of numbers of 24 bits reach no integer by rounding, and what is taken away
+    is exact; numbers of 11 bits may have quotients below 2⁴¹, which all of float16 are.
+
+    >>> float_remainder(np.float32([5.5, -5.5]), np.float32([2, 2]), sign_of_divisor=True).tolist()
+    [1.5, 0.5]
+    """
+    dividend, divisor = operands(a, b)
+    if _dtype(dividend) is f64:
+        raise UnsupportedError("the remainder of float64; only that of smaller floats is exact, so convert to float32")
+    wide, by = convert(dividend, f64), convert(divisor, f64)
+    quotient = wide / by
+    whole, most = detach(trunc(quotient)), 2.0**28 if _dtype(dividend) is f32 else 2.0**41
+    taken = where(equal(whole, 0.0), 0.0, by * whole)  # also of an infinite divisor
+    rest = convert(where(less(abs(quotient), most), wide - taken, nan), _dtype(dividend))
+    if not sign_of_divisor:
+        return where(less(dividend, 0.0), neg(abs(rest)), rest)
+    is_below = less(divisor, 0.0)
+    size = abs(where(minimum(unequal(less(rest, 0.0), is_below), unequal(rest, 0.0)), rest + divisor, rest))
+    return where(is_below, neg(size), size)
 
 
 def erfc(x: Var) -> Var:

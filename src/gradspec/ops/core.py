@@ -28,7 +28,7 @@ CORE = (
     *("neg", "add", "mul", "div", "trunc_divide", "scale", "sum", "cumsum", "matmul"),
     *("bitwise_and", "left_shift", "right_shift"),
     *("greater", "equal", "where", "maximum"),
-    *("exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "normal_density", "abs_power"),
+    *("exp", "log", "sqrt", "tanh", "sin", "cos", "atan", "erf", "normal_density", "abs_power"),
     *("round", "convert", "quantize", "detach", "resize", "resize_transpose"),
 )
 

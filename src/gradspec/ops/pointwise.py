@@ -198,6 +198,39 @@ def _quotients(node: BoundedNode, a: Box, b: Box) -> Box:
     return node.known_where(apart, node.around([p / q for p in a.ends for q in b.ends], 1))
 
 
+LEAST_DIVISOR = 2.0**-20
+"""Divisors from this size to its inverse, of numbers up to its inverse squared, have lines: no slope overflows."""
+
+
+def _div_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
+    """McCormick's planes of ``a · 1/b``, where ``1/b`` lies between its tangent in the middle and its chord.
+
+    No term of a plane is above four times the largest quotient, which what rounding changes of its slopes is part of.
+    """
+    (p, p_high), (q, q_high), make = boxes[0].ends, boxes[1].ends, OPERATORS()
+    least = minimum(abs(q), abs(q_high))
+    usual = node.either(node.greater(q, 0.0), node.greater(0.0, q_high))
+    limits = (least, LEAST_DIVISOR), (1 / LEAST_DIVISOR, boxes[1].magnitude), (LEAST_DIVISOR**-2, boxes[0].magnitude)
+    for larger, smaller in limits:
+        usual = node.both(usual, node.greater(larger, smaller))
+    q, q_high = (make.where(usual, end, 1.0) for end in (q, q_high))
+    middle, low, high = q * 0.5 + q_high * 0.5, 1.0 / q_high, 1.0 / q
+    tangent, chord = (1.0 / (middle * middle), 2.0 / middle), (low * high, low + high)
+    room = node.blur(scale(boxes[0].magnitude / make.where(usual, least, 1.0), 16.0), 12) + node.above(2.0**-100)
+
+    def plane(p: Var, by_tangent: Var, room: Var, end: Var) -> BoundingLine:
+        slope, rise = (make.where(by_tangent, *pair) for pair in zip(tangent, chord, strict=True))
+        parts = (p * (rise - low) + room, end), (low, 0.0), (-p * slope, 0.0)
+        intercept, of_a, of_b = (make.where(usual, *part) for part in parts)
+        return node.line(intercept, (0, node.slope(of_a)), (1, node.slope(of_b)))
+
+    ends = _quotients(node, *boxes).ends
+    return (
+        plane(p, node.at_least(p * q, 0.0), -room, ends[0]),
+        plane(p_high, node.greater(0.0, p_high * q), room, ends[1]),
+    )
+
+
 DIV = Op(
     "div",
     NoAttributes,
@@ -212,6 +245,7 @@ DIV = Op(
         absolute=lambda attrs, a, b: a / abs(b),
     ),
     enclosure=_quotients,
+    relaxation=_div_lines,
     jvp=_div_jvp,
     transpose=lambda attrs, cotangents, operands, i: cotangents[0] / operands[1],
 )
@@ -841,6 +875,7 @@ TANH = _unary(
 _WAVE = Curve(bend=_bend(1.0), steepest=1.0, mass=lambda node, box: 1.0, fast=_fast_wave)
 SIN = _unary("sin", spec.sin, lambda attrs, x, y, dx: dx * cos(x), **_WAVE.rules())
 COS = _unary("cos", spec.cos, lambda attrs, x, y, dx: -dx * sin(x), **_WAVE.rules())
+ATAN = _unary("atan", spec.atan, lambda attrs, x, y, dx: dx / (1.0 + x * x), **Curve(bend=_bend(0.6496)).rules())
 
 
 def _away_from_zero(x: Var) -> tuple[Var, Var]:
@@ -924,6 +959,16 @@ def cos(x: Operand) -> Var:
     [1.0]
     """
     return apply(COS, NONE, x)
+
+
+def atan(x: Operand) -> Var:
+    """The angle from −π/2 to π/2 whose tangent is ``x``.
+
+    >>> import numpy as np
+    >>> atan(np.float64([0, 1])).tolist()
+    [0.0, 0.7853981633974483]
+    """
+    return apply(ATAN, NONE, x)
 
 
 def sigmoid(x: Operand) -> Var:

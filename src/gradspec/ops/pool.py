@@ -29,7 +29,7 @@ from gradspec.ops.layout import AlongAxis, concat
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, gate, maximum, minimum
 from gradspec.ops.rules import applying, increasing
-from gradspec.ops.select import equal, where
+from gradspec.ops.select import equal, less, where
 from gradspec.ops.shape import broadcast_to, leading_batch, reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.ops.terms import common_count, division, inverse_bit, most_cells, most_windows
@@ -43,7 +43,7 @@ from gradspec.ops.windows import (
     spread_windows,
     sum_windows,
 )
-from gradspec.spec.errors import ShapeError, UnsupportedError
+from gradspec.spec.errors import ShapeError
 from gradspec.spec.pool import (
     Divisor,
     bins,
@@ -312,12 +312,20 @@ def _decompose_scatter(attrs: MaxPool, x: Var, g: Var) -> tuple[Var]:
 
 
 def _max_box(node: BoundedNode, box: Box) -> list[Box]:
-    """The value increases with every cell; the winner's place is known if all cells are."""
+    """The value increases with every cell; a winner lies from the first to the last cell that none is surely above."""
     if not node.attrs.return_indices or not box.varies:
         return increasing(node, box)
-    raise UnsupportedError(
-        "max_pool: which cell wins depends on the input, so its index has no bounds; leave out return_indices"
-    )
+    window = node.attrs.window(box.lower).trimmed()
+    counted = [are_cells(axis) for axis in window.axes]
+    numbers = box.lower.owner.share(np.arange(prod(window.sizes)).reshape(window.sizes), "places")
+    lows, highs, places = (gather_competitors(v, window, counted) for v in (*box.ends, numbers))
+    beaten, cell = less(highs, broadcast_to(_largest_of_last(lows), lows.shape)), mask(box.lower, counted)
+    if cell is not None:
+        beaten = maximum(beaten, equal(cell, False))
+    places = broadcast_to(places, lows.shape)
+    last = _largest_of_last(where(beaten, -1, places))
+    first = minimum(-_largest_of_last(where(beaten, -prod(window.sizes), -places)), last)  # -1 where there is no cell
+    return [increasing(node, box)[0], node.between(*(reshape(v, v.shape[:-1]) for v in (first, last)))]
 
 
 MAX_POOL = Op(

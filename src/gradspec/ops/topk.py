@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import Op, Operand, Var
 from gradspec.graph.types import TensorType, i64, require_numbers
-from gradspec.ops.box import BoundedNode, Box
+from gradspec.ops.box import OPERATORS, BoundedNode, Box
+from gradspec.ops.convert import convert
 from gradspec.ops.gather import GATHER_ROWS, moved
 from gradspec.ops.layout import AlongAxis
+from gradspec.ops.pointwise import maximum
 from gradspec.ops.rules import applying
-from gradspec.ops.shape import leading_batch
-from gradspec.spec.errors import UnsupportedError
+from gradspec.ops.select import greater, where
+from gradspec.ops.shape import broadcast_to, leading_batch, reshape
+from gradspec.ops.shape import sum as sum_over
 from gradspec.spec.layout import normal_axis
 from gradspec.spec.topk import listed, top_places
 
@@ -30,11 +35,26 @@ def _types(attrs: Top, x: TensorType) -> tuple[TensorType]:
     return (TensorType(i64, (*x.shape[:-1], listed(x.shape, attrs.k))),)
 
 
-def _no_places(node: BoundedNode, x: Box) -> Box:
-    raise UnsupportedError(
-        "top_places: which cells are the largest depends on the input, so their places, and what topk and sort gather "
-        "there, have no bounds; bound the cells before, or their maximum, by gs.global_max_pool"
-    )
+MOST_COMPARED = 2**22
+"""Pairs of cells that are compared for bounds; of more, every place is possible."""
+
+
+def _possible_places(node: BoundedNode, x: Box) -> Box:
+    """From the first to the last cell of which few enough are surely before it, and few enough behind."""
+    if not x.varies:
+        return node.point(node.apply(x.lower))
+    (low, high), n, shape = x.ends, x.lower.shape[-1], node.stored.shape
+    if not 0 < low.type.size * n <= MOST_COMPARED:
+        return node.between(*(low.owner.share(np.full(shape, place), "places") for place in (0, n - 1)))
+    places, pairs = low.owner.share(np.broadcast_to(np.arange(n), (*shape, n)).copy(), "places"), (*low.shape, n)
+    lows, highs = reshape(low, (*low.shape[:-1], 1, n)), reshape(high, (*high.shape, 1))
+    wins = convert(greater(broadcast_to(lows, pairs), broadcast_to(highs, pairs)), i64)  # the second of the first
+    axes, ranks = (-1, -2) if node.attrs.largest else (-2, -1), np.arange(shape[-1])[:, None]
+    rows = [reshape(sum_over(wins, axis), (*low.shape[:-1], 1, n)) for axis in axes]
+    before, behind = (broadcast_to(v, places.shape) for v in rows)
+    out = maximum(greater(before, ranks), greater(behind, n - 1 - ranks))
+    last, first = (OPERATORS().global_max_pool(where(out, -n, v), 1) for v in (places, -places))
+    return node.between(*(reshape(end, shape) for end in (-first, last)))
 
 
 TOP_PLACES = Op(
@@ -43,7 +63,7 @@ TOP_PLACES = Op(
     types=_types,
     spec=lambda attrs, x: (top_places(x, attrs.k, attrs.largest),),
     batch=leading_batch,
-    enclosure=_no_places,
+    enclosure=_possible_places,
     constant=True,
     selects=True,
 )

@@ -30,6 +30,7 @@ from gradspec.spec.minifloat import round_to
 from gradspec.spec.pointwise import (
     abs,
     add,
+    atan,
     clamp,
     cos,
     detach,
@@ -147,6 +148,7 @@ __all__ = [
     "adaptive_max_pool_jvp",
     "adaptive_max_pool_vjp",
     "add",
+    "atan",
     "avg_pool",
     "avg_pool_jvp",
     "avg_pool_vjp",

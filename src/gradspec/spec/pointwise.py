@@ -360,6 +360,15 @@ def require_approximation(approximate: str) -> None:
         raise UnsupportedError(f"gelu: approximate={approximate!r} is not known; use one of {APPROXIMATIONS}")
 
 
+def atan(x: TensorLike) -> Tensor:
+    """The angle from −π/2 to π/2 whose tangent is ``x``.
+
+    >>> atan([0.0, 1.0]).tolist()
+    [0.0, 0.7853981633974483]
+    """
+    return cellwise("atan", scalar.atan, x)
+
+
 def erf(x: TensorLike) -> Tensor:
     """The error function, ``2/√π · ∫₀ˣ exp(−t²) dt``.
 

@@ -261,6 +261,17 @@ def _(x: Real) -> Scalar:
 
 
 @singledispatch
+def atan(x: Scalar) -> Scalar:
+    raise _undefined("atan", x)
+
+
+@atan.register
+def _(x: Real) -> Scalar:
+    _refuse_rational(x, "atan")
+    return _result_type(x)(math.atan(x))
+
+
+@singledispatch
 def erf(x: Scalar) -> Scalar:
     """``2/√π · ∫₀ˣ exp(−t²) dt``, accurate near 0, where it is not the difference of ``Φ`` and ½."""
     raise _undefined("erf", x)

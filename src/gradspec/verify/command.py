@@ -49,6 +49,8 @@ class VerifyRequest:
     check: str | None = None
     jobs: int | None = None
     output: str | None = None
+    begun: float | None = None
+    """When the command began, by ``time.monotonic``: one property has its seconds from then on."""
 
 
 def perform(request: VerifyRequest) -> int:
@@ -98,7 +100,7 @@ def _one(request: VerifyRequest, property: str) -> int:
     with closing(Solver(SolverSettings(get_num_threads()))) as solver:
         try:
             with _one_line(request) as watch:
-                answer = solver.answer(asked, watch)
+                answer = solver.answer(asked, watch, request.begun)
         except KeyboardInterrupt:
             answer = Answer("unknown", kernels=request.kernels, error="interrupted")
         print(json.dumps(answer.as_json(), allow_nan=False) if request.as_json else answer.text(), flush=True)

@@ -66,9 +66,9 @@ class Solver(KeptProcess):
     def refusal(self, why: str) -> Exception:
         return VerifyError(why)
 
-    def answer(self, question: Question, watch: Watch = lambda _: None) -> Answer:
+    def answer(self, question: Question, watch: Watch = lambda _: None, since: float | None = None) -> Answer:
         """The answer, in time: "unknown" where there is none. ``VerifyError`` where a file is wrong."""
-        begun, latest = monotonic(), dict[str, Any]()
+        begun, latest = monotonic() if since is None else since, dict[str, Any]()
 
         def left() -> float:
             return max(0.0, begun + question.seconds - monotonic())

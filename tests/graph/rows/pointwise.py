@@ -74,6 +74,7 @@ ROWS = [
     GraphCase("silu", gs.silu, ((2, 3),), "tied", irrational=True),
     GraphCase("gelu", gs.gelu, ((2, 3),), "tied", irrational=True),
     GraphCase("gelu tanh", lambda x: gs.gelu(x, approximate="tanh"), ((2, 3),), "tied", irrational=True),
+    GraphCase("atan", gs.atan, ((2, 3),), "tied", irrational=True),
     GraphCase("erf", gs.erf, ((2, 3),), "tied", irrational=True),
     GraphCase("a chain", lambda x: gs.tanh(gs.exp(-gs.abs(x)) * gs.relu(x)), ((5,),), irrational=True),
 ]

@@ -73,8 +73,8 @@ def _abs_power(xp: Namespace, attrs: AbsPower, x: Array) -> Array:
 
 
 _FUNCTIONS = (
-    *("abs", "floor", "round", "exp", "log", "sqrt", "tanh", "sin", "cos", "erf", "normal_cdf", "normal_density"),
-    *("maximum", "minimum", "where"),
+    *("abs", "floor", "round", "exp", "log", "sqrt", "tanh", "sin", "cos", "atan", "erf", "normal_cdf"),
+    *("normal_density", "maximum", "minimum", "where"),
 )
 
 

@@ -681,6 +681,8 @@ def _multiply_first(
 
 
 def _store(found: Enclosed, type: TensorType) -> Enclosed:
+    if not type.shape:  # NumPy makes scalars of what it computes, which operators take for numbers without a dtype
+        found = replace(found, centre=np.asarray(found.centre), radius=np.asarray(found.radius))
     return _limit_to_format(found, storage_format(type.dtype)) if type.is_float else found
 
 

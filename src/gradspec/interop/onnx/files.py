@@ -25,7 +25,7 @@ from gradspec.spec.errors import FormatError, UnsupportedError
 
 MAX_MODEL_BYTES = 2**31 - 1  # protobuf reads no more
 
-FREE_BYTES = 2**26
+FREE_BYTES = 2**28
 """Bytes that any packed model may unpack to."""
 
 

@@ -72,6 +72,12 @@ def _mod(node: OnnxNode, a: Array, b: Array) -> Any:
     return np.fmod(a, b) if node.flag("fmod") else np.mod(a, b)
 
 
+def _nonzero(node: OnnxNode, a: Array) -> Any:
+    """A row of places for each axis."""
+    node.scope.charge(a.size * a.ndim)
+    return np.argwhere(a).T.astype(np.int64)
+
+
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": _each(np.add),
     "Sub": _each(np.subtract),
@@ -97,6 +103,7 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Or": _each(np.logical_or),
     "Xor": _each(np.logical_xor),
     "Not": _each(np.logical_not),
+    "NonZero": _nonzero,
     "Where": _each(np.where),
     "Relu": _each(lambda a: np.maximum(a, a.dtype.type(0))),
 }

@@ -267,11 +267,11 @@ LIMITS: dict[str, Limit] = {
         FLAG,
         "align_corners allowzero antialias broadcast ceil_mode count_include_pad detect_negative detect_positive "
         "exclude_outside exclusive fmod keepdims largest noop_with_empty_axes reverse select_last_index sorted spatial "
-        "storage_order training_mode transA transB",
+        "storage_order training_mode transA transB upper",
     ),
     **_each(POSITIVE, "blocksize dilations group kernel_shape num_groups num_outputs p size strides"),
     **_each(NOT_NEGATIVE, "output_padding output_shape pads split"),
-    **_each(FINITE, "alpha beta bias epsilon gamma lambd momentum ratio"),
+    **_each(FINITE, "alpha beta bias cubic_coeff_a epsilon gamma lambd momentum ratio"),
     "to": KIND,
 }
 """What a number of an attribute must be, or each of them if there are several."""

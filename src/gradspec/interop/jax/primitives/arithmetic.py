@@ -446,6 +446,8 @@ def _as_transposed(x: Var, w: Var, padding: Pairs, gaps: Sizes, dilation: Sizes,
     return apply(WRITE, attrs, x, getitem(reshape(by_group, (groups * c, m // groups, *kernel)), turned))
 
 
+COMPOSED = ("ceil", "tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc")
+
 RULES: dict[str, Rule] = {
     "add": _unless(_match_log_sum_exp, ops.add),
     "add_any": ops.add,
@@ -472,15 +474,12 @@ RULES: dict[str, Rule] = {
     "log1p": compose.log_one_plus,
     "sin": ops.sin,
     "cos": ops.cos,
-    "tan": compose.tan,
-    "sinh": compose.sinh,
-    "cosh": compose.cosh,
+    "atan": ops.atan,
+    **{name: getattr(compose, name) for name in COMPOSED},
     "tanh": ops.tanh,
     "logistic": ops.sigmoid,
     "erf": ops.erf,
-    "erfc": compose.erfc,
     "floor": ops.floor,
-    "ceil": compose.ceil,
     "round": _round,
     "is_finite": lambda x: less(ops.abs(x), inf),
     "reduce_precision": _reduce_precision,

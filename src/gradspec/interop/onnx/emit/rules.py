@@ -36,8 +36,8 @@ from gradspec.ops.shape import Axes
 from gradspec.ops.topk import Top
 
 NAMESAKES = (
-    *("Abs", "Add", "Cos", "Div", "Erf", "Exp", "Floor", "Log", "Mul", "Round", "Sigmoid", "Sin", "Sqrt", "Tanh"),
-    "Where",
+    *("Abs", "Add", "Atan", "Cos", "Div", "Erf", "Exp", "Floor", "Log", "Mul", "Round", "Sigmoid", "Sin", "Sqrt"),
+    *("Tanh", "Where"),
 )
 """Operators that ONNX has under the same names, but for their first letters."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from math import inf, prod
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.types import bf16, boolean, f16, f32, u8
 from gradspec.interop import compose
+from gradspec.interop.indexing import argmax, one_hot
 from gradspec.interop.onnx.node import Handler, OnnxNode, apply_to_operands, normal_axes
 from gradspec.interop.onnx.nodes.windows import spatial
 from gradspec.ops import bits
@@ -39,11 +41,11 @@ MOST_EXPONENTS = 16
 
 
 def _mod(node: OnnxNode) -> Var:
-    """What is left of integers: with the sign of the dividend, or of the divisor unless ``fmod`` says otherwise."""
-    a, b = node.variable(0), node.variable(1)
-    if a.type.is_float:
-        raise UnsupportedError("Mod of floats that are not known at import")
-    return compose.remainder(a, b, sign_of_divisor=not node.flag("fmod"))
+    """What is left: with the sign of the dividend, or of the divisor unless ``fmod`` says otherwise."""
+    a, b, fmod = node.variable(0), node.variable(1), node.flag("fmod")
+    if a.type.is_float and not fmod and node.version < 28:
+        raise FormatError(f"its fmod is 0, which opset {node.version} has for integers only")
+    return (compose.float_remainder if a.type.is_float else compose.remainder)(a, b, sign_of_divisor=not fmod)
 
 
 def _pow(node: OnnxNode) -> Var:
@@ -138,58 +140,51 @@ def _dropout(node: OnnxNode) -> Any:
 
 SHIFTS = {"LEFT": bits.left_shift, "RIGHT": bits.right_shift}
 
+
+def _called_alike(module: ModuleType, *names: str) -> dict[str, tuple[Callable[..., Any]]]:
+    return {name: (getattr(module, name.lower()),) for name in names}
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], *tuple[str, ...]]] = {
-    "Abs": (ops.abs,),
-    "Add": (ops.add,),
+    **_called_alike(
+        ops,
+        *("Abs", "Add", "Atan", "Cos", "Erf", "Exp", "Floor", "Log", "Mul", "Neg", "Relu", "Round"),
+        *("Sigmoid", "Sin", "Softplus", "Sqrt", "Sub", "Tanh"),
+    ),
+    **_called_alike(
+        compose,
+        *("Acos", "Acosh", "Asin", "Asinh", "Atanh", "Ceil", "Cosh", "HardSwish", "Mish", "Sinh"),
+        *("Softsign", "Tan"),
+    ),
     "And": (ops.minimum,),
     "BitShift": (lambda x, n, direction: SHIFTS[direction](x, n), "direction"),
     "BitwiseAnd": (bits.bitwise_and,),
     "BitwiseNot": (bits.bitwise_not,),
     "BitwiseOr": (bits.bitwise_or,),
     "BitwiseXor": (bits.bitwise_xor,),
-    "Ceil": (compose.ceil,),
     "Celu": (_celu, "alpha"),
-    "Cos": (ops.cos,),
     "Div": (compose.divide,),
     "Elu": (compose.elu, "alpha"),
     "Equal": (equal,),
-    "Erf": (ops.erf,),
-    "Exp": (ops.exp,),
-    "Floor": (ops.floor,),
     "Greater": (greater,),
     "GreaterOrEqual": (compose.greater_equal,),
     "HardSigmoid": (compose.hardsigmoid, "alpha", "beta"),
-    "HardSwish": (compose.hardswish,),
     "IsNaN": (lambda x: compose.unequal(x, x),),
     "LeakyRelu": (ops.leaky_relu, "alpha"),
     "Less": (less,),
     "LessOrEqual": (compose.less_equal,),
-    "Log": (ops.log,),
     "Max": (lambda *xs: reduce(ops.maximum, xs),),
     "Mean": (lambda *xs: reduce(ops.add, xs) / float(len(xs)),),
     "Min": (lambda *xs: reduce(ops.minimum, xs),),
-    "Mish": (compose.mish,),
-    "Mul": (ops.mul,),
-    "Neg": (ops.neg,),
     "Not": (compose.logical_not,),
     "Or": (ops.maximum,),
     "PRelu": (lambda x, slope: compose.prelu(x, broadcast_to(slope, x.shape)),),
     "Reciprocal": (lambda x: 1.0 / x,),
-    "Relu": (ops.relu,),
-    "Round": (ops.round,),
     "Selu": (lambda x, alpha, gamma: compose.elu(x, alpha, gain=gamma), "alpha", "gamma"),
     "Shrink": (_shrink, "bias", "lambd"),
-    "Sigmoid": (ops.sigmoid,),
     "Sign": (_sign,),
-    "Sin": (ops.sin,),
-    "Softplus": (ops.softplus,),
-    "Softsign": (compose.softsign,),
-    "Sqrt": (ops.sqrt,),
-    "Sub": (ops.sub,),
     "Sum": (lambda *xs: reduce(ops.add, xs),),
     "Swish": (lambda x, alpha: ops.silu(x) if alpha == 1 else x * ops.sigmoid(ops.scale(x, alpha)), "alpha"),
-    "Tan": (compose.tan,),
-    "Tanh": (ops.tanh,),
     "ThresholdedRelu": (lambda x, alpha: where(greater(x, alpha), x, 0.0), "alpha"),
     "Where": (where,),
     "Xor": (compose.unequal,),
@@ -399,6 +394,7 @@ HANDLERS: dict[str, Handler] = {
     "InstanceNormalization": _instance_norm,
     "LRN": _lrn,
     "LayerNormalization": _layer_norm,
+    "Hardmax": _softmax(lambda x, axis: convert(one_hot(argmax(x, axis, False), x.shape[axis], axis), x.dtype)),
     "LogSoftmax": _softmax(log_softmax),
     "LpNormalization": _lp_normalization,
     "MatMul": apply_to_operands(matmul),

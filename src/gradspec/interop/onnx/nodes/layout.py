@@ -16,7 +16,6 @@ from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import boolean, dtype_of, i64, u8
 from gradspec.interop import compose, indexing
 from gradspec.interop.onnx.files import MAX_CELLS, MAX_RANK, kind_of
-from gradspec.interop.onnx.folding import ARITHMETIC
 from gradspec.interop.onnx.node import Handler, OnnxNode, Value, normal_axes
 from gradspec.interop.onnx.nodes.windows import halves
 from gradspec.ops import layout
@@ -77,10 +76,6 @@ def _range(node: OnnxNode) -> Array:
     kind = node.known(0).dtype
     numbers: Array = np.arange(count, dtype=np.int64 if kind.kind in "iu" else np.float64) * delta + start
     return numbers.astype(kind)
-
-
-def _refuse_variables(node: OnnxNode) -> Var:
-    raise UnsupportedError(f"{node.op_type} of values that are not known at import")
 
 
 def _cast_like(node: OnnxNode) -> Value:
@@ -352,6 +347,17 @@ def _argmax(node: OnnxNode) -> Any:
     return function(numbers, axis, node.flag("keepdims"), last=node.flag("select_last_index"))
 
 
+def _trilu(node: OnnxNode) -> Value:
+    """The cells above a diagonal or below it, and 0 elsewhere."""
+    x, upper, diagonal = node.value(0), node.flag("upper"), node.known_number(1) if node.has(1) else 0
+    if len(x.shape) < 2:
+        raise ShapeError(f"its input has the shape {x.shape}, and a matrix has two axes")
+    rows, columns = x.shape[-2:]
+    node.scope.charge(prod(x.shape) if isinstance(x, np.ndarray) else rows * columns)
+    kept = np.tri(rows, columns, int(min(max(diagonal, -rows), columns + 1)) - upper, bool) != upper
+    return where(kept, x, np.zeros((), x.dtype.numpy)) if isinstance(x, Var) else np.where(kept, x, x.dtype.type(0))
+
+
 def _one_hot(node: OnnxNode) -> Var:
     indices, values = node.variable(0), node.variable(2)
     size, axis = int(node.known_number(1)), node.axis(indices.ndim + 1)
@@ -380,7 +386,6 @@ def _grid_sample(node: OnnxNode) -> Var:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(ARITHMETIC, _refuse_variables),
     "ArgMax": _argmax,
     "ArgMin": _argmax,
     "Cast": lambda node: _to_kind(node, kind_of(node.attribute("to"))),
@@ -399,6 +404,7 @@ HANDLERS: dict[str, Handler] = {
     "Identity": lambda node: node.value(0),
     # The results of the branch that a known condition chooses; the other is not looked at.
     "If": lambda node: node.scope.branch(node.attribute("then_branch" if node.known_number(0) else "else_branch")),
+    "NonZero": lambda node: node.known(0),  # which refuses what ``fold`` has left
     "OneHot": _one_hot,
     "Pad": _pad,
     "Range": _range,
@@ -415,6 +421,6 @@ HANDLERS: dict[str, Handler] = {
     "Tile": _tile,
     "TopK": _topk,
     "Transpose": _transpose,
+    "Trilu": _trilu,
     "Unsqueeze": _unsqueeze,
 }
-"""Handlers of other modules replace those that refuse variables."""

@@ -19,7 +19,9 @@ from gradspec.graph.ir import Array, Var
 from gradspec.interop import compose
 from gradspec.interop.onnx.node import Handler, OnnxNode, apply_to_operands, normal_axes
 from gradspec.ops.conv import conv, conv_transpose
+from gradspec.ops.gather import moved
 from gradspec.ops.layout import getitem
+from gradspec.ops.linear import matmul
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower, lp_pool
 from gradspec.ops.pool import avg_pool, global_avg_pool, global_max_pool, max_pool
 from gradspec.ops.resize import resize
@@ -343,18 +345,21 @@ def _resize(node: OnnxNode) -> Var:
     if node.version < 11:
         return _resize_before_opset_11(node, node.known(1))
     mode = node.choice("mode", "nearest", "linear", "cubic")
-    if mode == "cubic":
-        raise UnsupportedError("Resize with mode cubic")
-    if node.attributes.get("antialias", 0) and mode == "linear":
+    if node.attributes.get("antialias", 0) and mode != "nearest":
         raise UnsupportedError("Resize with antialias")
     x = node.variable(0)
     scales, sizes = _scales_or_sizes(node)
     places = node.choice("coordinate_transformation_mode", *MODES)
     axes = [ResizedAxis(e.cells, e.outputs, *_position(places, e)) for e in _extents(node, x.shape, scales, sizes)]
     rounding = ROUNDINGS[node.choice("nearest_mode", *ROUNDINGS)]
+    y = _resize_cubic(node, x, axes) if mode == "cubic" else _resize_axes(x, axes, mode, rounding)
     if places != "tf_crop_and_resize":
-        return _resize_axes(x, axes, mode, rounding)
-    return _resize_with_extrapolation(x, axes, mode, rounding, node.attribute("extrapolation_value"))
+        return y
+    # Outputs beyond the input have a value of their own: those within are kept, and padded with it.
+    inside = [axis.inside for axis in axes]
+    kept = getitem(y, tuple(slice(within.start, within.stop) for within in inside))
+    pairs = [(within.start, axis.outputs - within.stop) for axis, within in zip(axes, inside, strict=True)]
+    return compose.pad(kept, pairs, "constant", node.attribute("extrapolation_value"))
 
 
 def _scales_or_sizes(node: OnnxNode) -> tuple[Array | None, list[int] | None]:
@@ -396,12 +401,31 @@ def _resize_axes(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str) 
     return resize(x, sizes, mode, step=step, start=start, rounding=rounding if mode == "nearest" else "floor")
 
 
-def _resize_with_extrapolation(x: Var, axes: Sequence[ResizedAxis], mode: str, rounding: str, value: float) -> Var:
-    """Outputs beyond the input have a value of their own: those within are kept, and padded with it."""
-    y, inside = _resize_axes(x, axes, mode, rounding), [axis.inside for axis in axes]
-    kept = getitem(y, tuple(slice(within.start, within.stop) for within in inside))
-    pairs = [(within.start, axis.outputs - within.stop) for axis, within in zip(axes, inside, strict=True)]
-    return compose.pad(kept, pairs, "constant", value)
+def _resize_cubic(node: OnnxNode, x: Var, axes: Sequence[ResizedAxis]) -> Var:
+    """Axis by axis, a matrix that has the weights of four cells in each row."""
+    if not x.type.is_float:
+        raise UnsupportedError("Resize with mode cubic of integers")
+    for number, axis in enumerate(axes):
+        if not axis.is_unchanged:
+            node.scope.charge(axis.outputs * (axis.cells + 4))
+            weights = _cubic_weights(axis, node.attribute("cubic_coeff_a"), node.flag("exclude_outside"))
+            x = moved(matmul(moved(x, number, -1), weights.T.astype(x.dtype.numpy)), -1, number)
+    return x
+
+
+def _cubic_weights(axis: ResizedAxis, a: float, excludes_outside: bool) -> Array:
+    """Keys' weights of the four cells around each output; cells beyond an end are that at the end, or left out."""
+    rows, last = np.arange(axis.outputs)[:, None], axis.cells - 1
+    places = float(axis.start) + rows * float(axis.step)
+    cells = np.floor(places) + np.arange(-1, 3)
+    d = np.abs(places - cells)
+    taps = np.where(d <= 1, ((a + 2) * d - (a + 3)) * d * d + 1, (((d - 5) * d + 8) * d - 4) * a)
+    if excludes_outside:
+        taps = np.where((cells >= 0) & (cells <= last), taps, 0.0)
+        taps /= np.sum(taps, 1, keepdims=True) + ~taps.any(1, keepdims=True)
+    weights = np.zeros((axis.outputs, axis.cells))
+    np.add.at(weights, (rows, np.clip(cells, 0, last).astype(np.int64)), taps)
+    return weights
 
 
 HANDLERS: dict[str, Handler] = {

@@ -291,6 +291,8 @@ def _rounding(function: Callable[[Var], Var]) -> Callable[[Var], Var]:
     return lambda x: function(x) if x.type.is_float else x
 
 
+COMPOSED = ("tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc")
+
 reads_each(
     {
         "neg": ops.neg,
@@ -310,12 +312,10 @@ reads_each(
         "log10": _of_floats(lambda x: compose.log_to_base(x, 10)),
         "sqrt": _of_floats(ops.sqrt),
         "erf": _of_floats(ops.erf),
-        "erfc": _of_floats(compose.erfc),
         "sin": _of_floats(ops.sin),
         "cos": _of_floats(ops.cos),
-        "tan": _of_floats(compose.tan),
-        "sinh": _of_floats(compose.sinh),
-        "cosh": _of_floats(compose.cosh),
+        "atan": _of_floats(ops.atan),
+        **{name: _of_floats(getattr(compose, name)) for name in COMPOSED},
         "tanh": _of_floats(ops.tanh),
         "sigmoid": _of_floats(ops.sigmoid),
         "log_sigmoid": _of_floats(lambda x: -ops.softplus(-x)),
