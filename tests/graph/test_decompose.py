@@ -90,7 +90,7 @@ def test_decompositions_of_all_operators_end():
                     parts.setdefault(node.op.name, set()).update(made.op.name for made in copy.builder.nodes)
     heights = dict.fromkeys(CORE, 0)
     while ready := [name for name, made in parts.items() if name not in heights and made <= heights.keys()]:
-        heights |= {name: 1 + max(heights[part] for part in parts[name]) for name in ready}
+        heights |= {name: 1 + max((heights[part] for part in parts[name]), default=0) for name in ready}
     assert heights.keys() == operators().keys()
 
 

@@ -19,7 +19,7 @@ from gradspec.referee.timing import compiled_reference
 from gradspec.system.host import follow
 
 
-class Reference:
+class TimedReference:
     """The reference of a problem, as it is or compiled."""
 
     def __init__(self, source: str, name: str) -> None:

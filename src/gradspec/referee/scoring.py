@@ -285,7 +285,7 @@ def _references(loaded: LoadedProblem, is_timed: bool) -> Iterable[tuple[str, Ke
         if name == "compiled" and loaded.call.array != "torch":
             continue
         if loaded.source and unforkable():
-            yield name, contender_host("Reference", json.dumps(encode(loaded.source)), name)
+            yield name, contender_host("TimedReference", json.dumps(encode(loaded.source)), name)
         else:
             yield name, CopyHost(_following(loaded.eager if name == "eager" else compiled_reference(loaded)))
 

@@ -58,6 +58,8 @@ CACHES = (
     *("NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR", "JAX_COMPILATION_CACHE_DIR"),
 )
 """Variables that name folders into which compilers of kernels write."""
+OWN = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""What compilers of kernels are told: processes that they start stay behind after the call."""
 HIDDEN = ("GRADSPEC_NUM_THREADS", "PYTEST_CURRENT_TEST", "PYTHONPATH", "PWD", "OLDPWD")
 """Variables that tell of the judge, or of where it was started."""
 
@@ -447,7 +449,7 @@ class HostServer:
         with Path(containment.__file__).open("rb") as source:
             command = [sys.executable, "-P", "-"]
             process = subprocess.Popen(
-                command, stdin=source, stdout=theirs.fileno(), env=own | scratch, start_new_session=True
+                command, stdin=source, stdout=theirs.fileno(), env=own | scratch | OWN, start_new_session=True
             )
         theirs.close()
         self.close = weakref.finalize(self, _end_server, os.getpid(), process, self._control)

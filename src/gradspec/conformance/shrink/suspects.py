@@ -145,13 +145,17 @@ def _is_input(name: str, w: Wrong) -> bool:
 
 
 def _is_stale(w: Wrong) -> bool:
-    """Whether other numbers give the same result, which is wrong for them too."""
+    """Whether other numbers give the same result, which is wrong for them too, and another one than here."""
     if not np.isfinite(w.got.astype(np.float64)).all():  # which many numbers give
         return False
     other = w.call.mapped(lambda array: 2 * array + 1 if array.dtype.kind not in "iub" else array)
     got, meaning = Outcome.of(w.target, other).results.get(w.name), expected(other)[w.name]
-    is_same = got is not None and np.array_equal(got, w.got, equal_nan=got.dtype.kind == "f")
-    return is_same and meaning is not None and not meaning.judge(w.got, w.judgement.arithmetic).passed
+    if got is None or meaning is None or not np.array_equal(got, w.got):
+        return False
+    assert isinstance(meaning, EnclosedMeaning)
+    right = [one.enclosed().centre for one in (w.meaning, meaning)]
+    is_right = meaning.judge(w.got, w.judgement.arithmetic).passed
+    return not is_right and not np.array_equal(*right, equal_nan=True)
 
 
 Liberty: TypeAlias = tuple[str, Callable[[Arithmetic], Arithmetic], Guess]
