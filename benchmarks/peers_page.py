@@ -121,9 +121,7 @@ def anchor(heading: str) -> str:
 
 def _target(run: Run, note: str, folder: str) -> str:
     path = f"{folder}/{file_name(run.target)}"
-    about = (
-        f"{run.version}; {run.machine}; seed {run.seed}: {run.judged:,} cases judged in {run.seconds / 60:.0f} minutes."
-    )
+    about = f"{run.machine}; seed {run.seed}: {run.judged:,} cases judged in {run.seconds / 60:.0f} minutes."
     weak = weak_cells(run) if run.tally.cells else ""
     allowed = f"Allowed, because it documents it: {', '.join(run.allowed)}." if run.allowed else ""
     facts = " ".join(part for part in (about, weak, allowed) if part)
