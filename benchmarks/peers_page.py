@@ -35,7 +35,7 @@ PROGRAMS = 900.0
 """Seconds in which the programs of findings are run once more."""
 LONGEST = 4000
 """Characters of a program that is published."""
-MOST_ROWS = 4
+MOST_ROWS = 2
 """Defects that are listed of a target, those with the most cases first."""
 
 
