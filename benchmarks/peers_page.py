@@ -35,7 +35,7 @@ PROGRAMS = 900.0
 """Seconds in which the programs of findings are run once more."""
 LONGEST = 4000
 """Characters of a program that is published."""
-MOST_ROWS = 4
+MOST_ROWS = 2
 """Defects that are listed of a target, those with the most cases first."""
 
 
@@ -121,9 +121,7 @@ def anchor(heading: str) -> str:
 
 def _target(run: Run, note: str, folder: str) -> str:
     path = f"{folder}/{file_name(run.target)}"
-    about = (
-        f"{run.version}; {run.machine}; seed {run.seed}: {run.judged:,} cases judged in {run.seconds / 60:.0f} minutes."
-    )
+    about = f"{run.machine}; seed {run.seed}: {run.judged:,} cases judged in {run.seconds / 60:.0f} minutes."
     weak = weak_cells(run) if run.tally.cells else ""
     allowed = f"Allowed, because it documents it: {', '.join(run.allowed)}." if run.allowed else ""
     facts = " ".join(part for part in (about, weak, allowed) if part)

@@ -151,6 +151,12 @@ def test_names_of_fixed_rank_are_in_the_entry_of_their_operator():
     assert notes.keys() <= {*re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES.values()), re.MULTILINE)}
 
 
+def test_private_members_are_left_out_by_the_filters():
+    """mkdocstrings shows all members, private ones too, where an entry asks for members itself."""
+    assert '"members": true' not in "\n".join(PAGES.values())
+    assert '"members": false' in PAGES["reference/gradspec.md"]
+
+
 def test_a_docstring_becomes_markdown():
     said = "See docs/verify.md, ``docs/onnx.md``.\n\n>>> 1\n1\n\nMore."
     expected = (

@@ -121,7 +121,9 @@ def _is_beside(name: str, page: Page) -> bool:
 def _entry(name: str, page: Page) -> Iterator[str]:
     path, value = _path(name, page.module), getattr(page.module, name)
     has_members = inspect.isclass(value) or not _is_builtin(value)
-    options = {"heading": name, "toc_label": name, "members": has_members, "show_attribute_values": not has_members}
+    options = {"heading": name, "toc_label": name, "show_attribute_values": not has_members}
+    if not has_members:  # true would show private members as well, whatever the filters say
+        options["members"] = False
     yield f"::: {path}\n    options: {json.dumps(options)}"
     if inspect.ismodule(value):
         yield f"[{path}]({name}.md) has its names."

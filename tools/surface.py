@@ -13,13 +13,14 @@ from typing import Any
 import click
 
 import gradspec as gs
-from gradspec import cli
+from gradspec import cli, doctor
 from gradspec.bench import report as bench
 from gradspec.conformance import command as check
 from gradspec.conformance.model.run import Finding, Run
 from gradspec.referee import command as referee
 from gradspec.saving import graphs
 from gradspec.verify import command as verify
+from gradspec.verify.solving import Answer
 
 LISTING = Path(__file__).parents[1] / "tests" / "surface.txt"
 MODULES = (gs, gs.spec, gs.domains, gs.conformance, gs.verify, gs.referee, gs.testing)
@@ -40,6 +41,9 @@ def lines() -> Iterator[str]:
     yield f"JSON of check: {fields(Run)}"
     yield f"JSON of check, a finding: {fields(Finding)}"
     yield f"JSON of bench: format {bench.FORMAT}"
+    yield f"JSON of verify: {fields(Answer)}"
+    yield f"JSON of referee: {fields(gs.referee.Score)}"
+    yield f"JSON of doctor: {fields(doctor.Examination)}"
 
 
 def fields(record: type) -> str:

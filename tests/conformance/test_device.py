@@ -602,7 +602,8 @@ def test_the_program_of_the_page_about_triton_shows_its_mistake(tmp_path):
     """In the interpreter; and the kernel is right when the mistake is mended."""
     pytest.importorskip("triton")
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    module, program = (block for block in blocks if "triton" in block)
+    (program,) = (block for block in blocks if "triton_pool" in block)
+    module = (PAGE.parents[1] / "examples" / "triton_pool.py").read_text("utf-8")
     assert module.count("(j + l <= width)") == 1
     (tmp_path / "triton_pool.py").write_text(module)
     (tmp_path / "mended.py").write_text(module.replace("(j + l <= width)", "(j + l < width)"))
