@@ -545,6 +545,7 @@ def test_a_launch_gives_the_launcher_what_triton_gives_it(monkeypatch):
     compiled = CompiledKernel.__new__(CompiledKernel)
     compiled.module, compiled.function, compiled.packed_metadata, compiled.name = object(), 7, (4, 1, 0), "k"
     compiled.src, compiled._run, compiled._module_pid = None, lambda *given: launched.append(given), None
+    compiled.metadata_group, compiled.hash = {}, ""  # which Triton 3.8 reads when the kernel goes
     active = SimpleNamespace(get_current_device=lambda: 2, get_current_stream=lambda device: 10 * device)
     monkeypatch.setattr(plans.driver, "_active", active)
     run = plans.launcher(compiled, (3, 1, 1), (5, True))

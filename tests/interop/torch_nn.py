@@ -195,7 +195,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 """Functions that no module of a like name calls."""
 
-NO_EXAMPLE = {"assert_int_or_pair", "boolean_dispatch", "grouped_mm", "scaled_grouped_mm", "scaled_mm"}
+NO_EXAMPLE = {
+    *("assert_int_or_pair", "boolean_dispatch", "grouped_mm", "scaled_grouped_mm", "scaled_mm"),
+    *({"scaled_addmm", "scaled_addmm_"} & {*dir(F)}),  # from PyTorch 2.15 on
+}
 """What functions are made with, and products on the kernels of other devices."""
 
 
