@@ -19,7 +19,7 @@ DEMO_COMMAND = "pip install -e . && gradspec demo"
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`[^`]+`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|\bsrc(?:set)?=\"([^\"\s]+)\"")
-PATH = re.compile(r"(?:\.ci|benchmarks|docs|examples|src|tests|tools)/[\w./-]*|[\w/-]+\.(?:py|md|toml|yml)\b")
+PATH = re.compile(r"(?:\.ci|benchmarks|docs|examples|src|tests|tools)/[\w./-]*|\.?[\w/-]+\.(?:py|md|toml|yml)\b")
 
 
 def paths_in(page: str) -> set[str]:
