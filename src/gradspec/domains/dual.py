@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from typing import Any
 
 from gradspec.domains.domain import Domain
 from gradspec.spec import scalar
@@ -189,36 +190,9 @@ def _(like: Dual, cells: Sequence[Dual], ties: str, strict: bool) -> Choice:
     return scalar.choose([cell.value for cell in cells], ties, strict)
 
 
-@scalar.floor.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.floor(x.value), scalar.embed(x.tangent, 0))
-
-
-@scalar.nearest_integer.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.nearest_integer(x.value), scalar.embed(x.tangent, 0))
-
-
 @scalar.varies.register
 def _(x: Dual) -> bool:
     return scalar.varies(x.value) or not bool(x.tangent == 0)
-
-
-@scalar.exp.register
-def _(x: Dual) -> Dual:
-    value = scalar.exp(x.value)
-    return Dual(value, value * x.tangent)
-
-
-@scalar.log.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.log(x.value), x.tangent / x.value)
-
-
-@scalar.sqrt.register
-def _(x: Dual) -> Dual:
-    root = scalar.sqrt(x.value)
-    return Dual(root, x.tangent / (root * 2))
 
 
 @scalar.power.register
@@ -229,44 +203,36 @@ def _(x: Dual, p: int | float | Fraction) -> Dual:
     return Dual(value, scalar.embed(value, p) * scalar.power(x.value, Fraction(p) - 1) * x.tangent)
 
 
-@scalar.log1p.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.log1p(x.value), x.tangent / (x.value + 1))
+def _move_erf(x: Scalar, y: Scalar, dx: Scalar) -> Scalar:
+    root = scalar.sqrt(scalar.embed(x, 2))  # erf x = 2·Φ(√2·x) − 1
+    return scalar.normal_density(x * root) * root * 2 * dx
 
 
-@scalar.tanh.register
-def _(x: Dual) -> Dual:
-    value = scalar.tanh(x.value)
-    return Dual(value, (1 - value * value) * x.tangent)
+_TANGENTS: dict[Any, Callable[[Scalar, Scalar, Scalar], Scalar]] = {
+    scalar.floor: lambda x, y, dx: scalar.embed(dx, 0),
+    scalar.nearest_integer: lambda x, y, dx: scalar.embed(dx, 0),
+    scalar.exp: lambda x, y, dx: y * dx,
+    scalar.log: lambda x, y, dx: dx / x,
+    scalar.log1p: lambda x, y, dx: dx / (x + 1),
+    scalar.sqrt: lambda x, y, dx: dx / (y * 2),
+    scalar.tanh: lambda x, y, dx: (1 - y * y) * dx,
+    scalar.sin: lambda x, y, dx: scalar.cos(x) * dx,
+    scalar.cos: lambda x, y, dx: -scalar.sin(x) * dx,
+    scalar.atan: lambda x, y, dx: dx / (x * x + 1),
+    scalar.erf: _move_erf,
+    scalar.normal_cdf: lambda x, y, dx: scalar.normal_density(x) * dx,
+    scalar.normal_density: lambda x, y, dx: -(y * x) * dx,
+}
+"""Of functions ``y`` of one number ``x``: the tangent of ``y``, given that of ``x``."""
 
 
-@scalar.sin.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.sin(x.value), scalar.cos(x.value) * x.tangent)
+def _moved(function: Any, tangent: Callable[[Scalar, Scalar, Scalar], Scalar]) -> Callable[[Dual], Dual]:
+    def of_dual(x: Dual) -> Dual:
+        value = function(x.value)
+        return Dual(value, tangent(x.value, value, x.tangent))
+
+    return of_dual
 
 
-@scalar.cos.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.cos(x.value), -scalar.sin(x.value) * x.tangent)
-
-
-@scalar.atan.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.atan(x.value), x.tangent / (x.value * x.value + 1))
-
-
-@scalar.erf.register
-def _(x: Dual) -> Dual:
-    root = scalar.sqrt(scalar.embed(x.value, 2))  # erf x = 2·Φ(√2·x) − 1
-    return Dual(scalar.erf(x.value), scalar.normal_density(x.value * root) * root * 2 * x.tangent)
-
-
-@scalar.normal_cdf.register
-def _(x: Dual) -> Dual:
-    return Dual(scalar.normal_cdf(x.value), scalar.normal_density(x.value) * x.tangent)
-
-
-@scalar.normal_density.register
-def _(x: Dual) -> Dual:
-    value = scalar.normal_density(x.value)
-    return Dual(value, -(value * x.value) * x.tangent)
+for _function, _tangent in _TANGENTS.items():
+    _function.register(Dual, _moved(_function, _tangent))

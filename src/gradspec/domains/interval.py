@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from math import inf, isfinite, isinf, nextafter
+from typing import Any
 
 from flint import arb
 
@@ -353,31 +354,6 @@ def _(x: Interval) -> Interval:
     return _enclose(middle if isfinite(middle) else next((e for e in (x.lo, x.hi) if isfinite(e)), 0.0))
 
 
-@scalar.exp.register
-def _(x: Interval) -> Interval:
-    return Interval(_exp_ends(x.lo)[0], _exp_ends(x.hi)[1])
-
-
-@scalar.log.register
-def _(x: Interval) -> Interval:
-    if x.lo < 0:
-        raise ValueError(f"log of {x}: the logarithm is not real below 0; narrow the interval")
-    return Interval(_log_ends(x.lo)[0], _log_ends(x.hi)[1])
-
-
-@scalar.log1p.register
-def _(x: Interval) -> Interval:
-    if x.lo < -1:
-        raise ValueError(f"log1p of {x}: the logarithm is not real below 0; narrow the interval")
-    return Interval(_log1p_ends(x.lo)[0], _log1p_ends(x.hi)[1])
-
-
-@scalar.tanh.register
-def _(x: Interval) -> Interval:
-    low, high = _outward(lambda: arb(x.lo).tanh())[0], _outward(lambda: arb(x.hi).tanh())[1]
-    return Interval(max(low, -1.0), min(high, 1.0))
-
-
 @scalar.sin.register
 def _(x: Interval) -> Interval:
     return _wave(x, arb.sin, 1)
@@ -395,31 +371,6 @@ def _wave(x: Interval, function: Callable[[arb], arb], quarters: int) -> Interva
     values = [_outward(partial(function, arb(end)), 160) for end in (x.lo, x.hi)]
     values += [(float(turn), float(turn)) for turn in turning_points(arb(x.lo), arb(x.hi), quarters)]
     return Interval(max(min(low for low, _ in values), -1.0), min(max(high for _, high in values), 1.0))
-
-
-@scalar.atan.register
-def _(x: Interval) -> Interval:
-    return Interval(_outward(lambda: arb(x.lo).atan())[0], _outward(lambda: arb(x.hi).atan())[1])
-
-
-@scalar.erf.register
-def _(x: Interval) -> Interval:
-    return Interval(_erf_ends(x.lo)[0], _erf_ends(x.hi)[1])
-
-
-@scalar.normal_cdf.register
-def _(x: Interval) -> Interval:
-    return Interval(_normal_cdf_ends(x.lo)[0], _normal_cdf_ends(x.hi)[1])
-
-
-@scalar.floor.register
-def _(x: Interval) -> Interval:
-    return Interval(scalar.floor(x.lo), scalar.floor(x.hi))
-
-
-@scalar.nearest_integer.register
-def _(x: Interval) -> Interval:
-    return Interval(scalar.nearest_integer(x.lo), scalar.nearest_integer(x.hi))
 
 
 @scalar.normal_density.register
@@ -500,6 +451,11 @@ def _normal_cdf_ends(x: float) -> tuple[float, float]:
     return _outward(lambda: arb_normal_cdf(arb(x)))
 
 
+def _tanh_ends(x: float) -> tuple[float, float]:
+    low, high = _outward(lambda: arb(x).tanh())
+    return max(low, -1.0), min(high, 1.0)
+
+
 def _normal_density_ends(x: float) -> tuple[float, float]:
     if x > 40:
         return 0.0, (0.0 if x == inf else 5e-324)
@@ -511,5 +467,32 @@ def _outward(evaluate: Callable[[], arb], bits: int = 80) -> tuple[float, float]
         low, high = endpoints(evaluate())
     return float_below(int(low.p), int(low.q)), float_above(int(high.p), int(high.q))
 
+
+_INCREASING: dict[Any, Callable[[float], tuple[float, float]]] = {
+    scalar.exp: _exp_ends,
+    scalar.log: _log_ends,
+    scalar.log1p: _log1p_ends,
+    scalar.tanh: _tanh_ends,
+    scalar.atan: lambda x: _outward(lambda: arb(x).atan()),
+    scalar.erf: _erf_ends,
+    scalar.normal_cdf: _normal_cdf_ends,
+    scalar.floor: lambda x: (scalar.floor(x),) * 2,
+    scalar.nearest_integer: lambda x: (scalar.nearest_integer(x),) * 2,
+}
+"""Floats on either side of what each is at an end."""
+_REAL_FROM = {scalar.log: 0.0, scalar.log1p: -1.0}
+
+
+def _by_ends(function: Any, of_end: Callable[[float], tuple[float, float]]) -> Callable[[Interval], Interval]:
+    def of_interval(x: Interval) -> Interval:
+        if x.lo < _REAL_FROM.get(function, -inf):
+            raise ValueError(f"{function.__name__} of {x}: the logarithm is not real below 0; narrow the interval")
+        return Interval(of_end(x.lo)[0], of_end(x.hi)[1])
+
+    return of_interval
+
+
+for _function, _of_end in _INCREASING.items():
+    _function.register(Interval, _by_ends(_function, _of_end))
 
 interval = IntervalDomain()

@@ -8,6 +8,7 @@ An order is needed only where a maximum is differentiated, and ``exp``, ``log`` 
 are made of them.
 """
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -98,31 +99,68 @@ def pivot(x: Scalar) -> Scalar:
     return x
 
 
-@singledispatch
-def exp(x: Scalar) -> Scalar:
-    raise _undefined("exp", x)
+def _elementary(
+    name: str, function: Callable[[Any], float], meaning: str = ""
+) -> "functools._SingleDispatchCallable[Scalar]":
+    """A generic function that is ``function`` of Python's floats and of NumPy's, and undefined elsewhere.
+
+    Of a rational it is no rational number; integers are taken for floats.
+    """
+
+    def undefined(x: Scalar) -> Scalar:
+        raise _undefined(name, x)
+
+    def of_real(x: Real) -> Scalar:
+        _refuse_rational(x, name)
+        return _result_type(x)(function(x))
+
+    undefined.__name__ = undefined.__qualname__ = name
+    undefined.__doc__ = meaning
+    found = singledispatch(undefined)
+    found.register(Real, of_real)
+    return found
 
 
-@singledispatch
-def log(x: Scalar) -> Scalar:
-    raise _undefined("log", x)
-
-
-@exp.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "exp")
+def _exp(x: float) -> float:
     try:
-        return _result_type(x)(math.exp(x))
+        return math.exp(x)
     except OverflowError:
-        return _result_type(x)(math.inf)
+        return math.inf
 
 
-@log.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "log")
+def _log(x: float) -> float:
     if x == 0 or float(x) < 0:
-        return _result_type(x)(-math.inf if x == 0 else math.nan)
-    return _result_type(x)(math.log(x))
+        return -math.inf if x == 0 else math.nan
+    return math.log(x)
+
+
+def _log1p(x: float) -> float:
+    if not float(x) > -1:
+        return -math.inf if x == -1 else math.nan
+    return math.log1p(x)
+
+
+def _normal_density(x: float) -> float:
+    value = float(x)
+    return math.exp(-value * value / 2) / math.sqrt(2 * math.pi)
+
+
+exp = _elementary("exp", _exp)
+log = _elementary("log", _log)
+log1p = _elementary("log1p", _log1p, "``log(1 + x)``, accurate near 0.")
+tanh = _elementary("tanh", math.tanh)
+sin = _elementary("sin", lambda x: math.sin(x) if math.isfinite(x) else math.nan)
+cos = _elementary("cos", lambda x: math.cos(x) if math.isfinite(x) else math.nan)
+atan = _elementary("atan", math.atan)
+erf = _elementary(
+    "erf", math.erf, "``2/√π · ∫₀ˣ exp(−t²) dt``, accurate near 0, where it is not the difference of ``Φ`` and ½."
+)
+normal_cdf = _elementary(
+    "normal_cdf",
+    lambda x: math.erfc(-float(x) * math.sqrt(0.5)) / 2,
+    "``Φ(x) = (1 + erf(x/√2)) / 2``, by ``erfc`` so that the lower tail is accurate too.",
+)
+normal_density = _elementary("normal_density", _normal_density, "``φ(x) = exp(−x²/2) / √(2π)``, the derivative of Φ.")
 
 
 @singledispatch
@@ -211,101 +249,6 @@ def _root(n: int, q: int) -> int | None:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if middle**q <= n else (low, middle - 1)
     return low if low**q == n else None
-
-
-@singledispatch
-def log1p(x: Scalar) -> Scalar:
-    """``log(1 + x)``, accurate near 0."""
-    raise _undefined("log1p", x)
-
-
-@log1p.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "log1p")
-    if not float(x) > -1:
-        return _result_type(x)(-math.inf if x == -1 else math.nan)
-    return _result_type(x)(math.log1p(x))
-
-
-@singledispatch
-def tanh(x: Scalar) -> Scalar:
-    raise _undefined("tanh", x)
-
-
-@tanh.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "tanh")
-    return _result_type(x)(math.tanh(x))
-
-
-@singledispatch
-def sin(x: Scalar) -> Scalar:
-    raise _undefined("sin", x)
-
-
-@sin.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "sin")
-    return _result_type(x)(math.sin(x) if math.isfinite(x) else math.nan)
-
-
-@singledispatch
-def cos(x: Scalar) -> Scalar:
-    raise _undefined("cos", x)
-
-
-@cos.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "cos")
-    return _result_type(x)(math.cos(x) if math.isfinite(x) else math.nan)
-
-
-@singledispatch
-def atan(x: Scalar) -> Scalar:
-    raise _undefined("atan", x)
-
-
-@atan.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "atan")
-    return _result_type(x)(math.atan(x))
-
-
-@singledispatch
-def erf(x: Scalar) -> Scalar:
-    """``2/√π · ∫₀ˣ exp(−t²) dt``, accurate near 0, where it is not the difference of ``Φ`` and ½."""
-    raise _undefined("erf", x)
-
-
-@erf.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "erf")
-    return _result_type(x)(math.erf(float(x)))
-
-
-@singledispatch
-def normal_cdf(x: Scalar) -> Scalar:
-    """``Φ(x) = (1 + erf(x/√2)) / 2``, by ``erfc`` so that the lower tail is accurate too."""
-    raise _undefined("normal_cdf", x)
-
-
-@normal_cdf.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "normal_cdf")
-    return _result_type(x)(math.erfc(-float(x) * math.sqrt(0.5)) / 2)
-
-
-@singledispatch
-def normal_density(x: Scalar) -> Scalar:
-    """``φ(x) = exp(−x²/2) / √(2π)``, the derivative of Φ."""
-    raise _undefined("normal_density", x)
-
-
-@normal_density.register
-def _(x: Real) -> Scalar:
-    _refuse_rational(x, "normal_density")
-    value = float(x)
-    return _result_type(x)(math.exp(-value * value / 2) / math.sqrt(2 * math.pi))
 
 
 @singledispatch
