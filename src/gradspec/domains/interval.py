@@ -484,8 +484,10 @@ _REAL_FROM = {scalar.log: 0.0, scalar.log1p: -1.0}
 
 
 def _by_ends(function: Any, of_end: Callable[[float], tuple[float, float]]) -> Callable[[Interval], Interval]:
+    least = _REAL_FROM.get(function, -inf)
+
     def of_interval(x: Interval) -> Interval:
-        if x.lo < _REAL_FROM.get(function, -inf):
+        if x.lo < least:
             raise ValueError(f"{function.__name__} of {x}: the logarithm is not real below 0; narrow the interval")
         return Interval(of_end(x.lo)[0], of_end(x.hi)[1])
 

@@ -8,7 +8,8 @@ axes, which also take an int where the N-d form wants one size per axis.
 [[5, 6], [8, 9]]
 """
 
-from typing import Any
+from types import ModuleType as _ModuleType
+from typing import Any as _Any
 
 from gradspec.spec.bits import bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift
 from gradspec.spec.conv import (
@@ -78,7 +79,8 @@ from gradspec.spec.pool import (
     max_pool_vjp,
 )
 from gradspec.spec.quantize import dequantize, quantize
-from gradspec.spec.ranked import ranked_names, ranked_operator
+from gradspec.spec.ranked import ranked_names as _ranked_names
+from gradspec.spec.ranked import ranked_operator as _ranked_operator
 from gradspec.spec.reduce import cumsum, log_softmax, mean, mean_transpose, softmax, sum
 from gradspec.spec.resize import resize
 from gradspec.spec.select import equal, greater, where
@@ -121,139 +123,16 @@ OPERATORS = (
 RANKED = (*OPERATORS, "lp_pool", "resize")
 """The operators with 1d, 2d and 3d names."""
 
+__all__ = sorted(name for name, value in globals().items() if name[0].isalpha() and not isinstance(value, _ModuleType))
 
-def __getattr__(name: str) -> Any:
-    operator = ranked_operator(name, RANKED, globals())
+
+def __getattr__(name: str) -> _Any:
+    operator = _ranked_operator(name, RANKED, globals())
     if operator is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = operator
     return operator
 
 
-__all__ = [
-    "OPERATORS",
-    "RANKED",
-    "AmbiguityError",
-    "DTypeError",
-    "ShapeError",
-    "Tensor",
-    "UnsupportedError",
-    "Window",
-    "abs",
-    "adaptive",
-    "adaptive_avg_pool",
-    "adaptive_avg_pool_jvp",
-    "adaptive_avg_pool_vjp",
-    "adaptive_max_pool",
-    "adaptive_max_pool_jvp",
-    "adaptive_max_pool_vjp",
-    "add",
-    "atan",
-    "avg_pool",
-    "avg_pool_jvp",
-    "avg_pool_vjp",
-    "batch_norm",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "broadcast_to",
-    "clamp",
-    "concat",
-    "conv",
-    "conv_jvp",
-    "conv_transpose",
-    "conv_transpose_jvp",
-    "conv_transpose_vjp",
-    "conv_vjp",
-    "convert",
-    "cos",
-    "cross_entropy",
-    "cumsum",
-    "dequantize",
-    "detach",
-    "div",
-    "equal",
-    "erf",
-    "exp",
-    "flatten",
-    "floor",
-    "fold",
-    "fold_jvp",
-    "fold_vjp",
-    "gather_rows",
-    "gelu",
-    "global_avg_pool",
-    "global_avg_pool_jvp",
-    "global_avg_pool_vjp",
-    "global_max_pool",
-    "global_max_pool_jvp",
-    "global_max_pool_vjp",
-    "greater",
-    "leaky_relu",
-    "left_shift",
-    "linear",
-    "log",
-    "log_softmax",
-    "lp_pool",
-    "matmul",
-    "max_gather",
-    "max_gather_jvp",
-    "max_gather_vjp",
-    "max_pool",
-    "max_pool_jvp",
-    "max_pool_vjp",
-    "max_unpool",
-    "max_unpool_jvp",
-    "max_unpool_vjp",
-    "maximum",
-    "mean",
-    "mean_transpose",
-    "minimum",
-    "mse_loss",
-    "mul",
-    "neg",
-    "pad",
-    "put_label",
-    "quantize",
-    "regular",
-    "relu",
-    "reshape",
-    "resize",
-    "right_shift",
-    "round",
-    "round_to",
-    "scale",
-    "scatter_add_rows",
-    "scatter_rows",
-    "sigmoid",
-    "silu",
-    "sin",
-    "slice",
-    "smooth_max_pool",
-    "smooth_max_pool_jvp",
-    "smooth_max_pool_jvp_jvp",
-    "smooth_max_pool_jvp_vjp",
-    "smooth_max_pool_vjp",
-    "softmax",
-    "softplus",
-    "sqrt",
-    "sub",
-    "sum",
-    "take_label",
-    "tanh",
-    "tensor",
-    "top_places",
-    "topk",
-    "transpose",
-    "transposed",
-    "trunc_divide",
-    "unfold",
-    "unfold_jvp",
-    "unfold_vjp",
-    "where",
-    "whole",
-]
-
-
 def __dir__() -> list[str]:
-    return sorted([*__all__, *ranked_names(RANKED, __all__)])
+    return sorted([*__all__, *_ranked_names(RANKED, __all__)])
