@@ -28,7 +28,6 @@ def fold_batch_norm(graph: Graph) -> Graph:
     nothing else. New weights and biases are computed in float64 and rounded to the dtype of the old ones; a product for
     which they would not be finite is left alone, and so is everything else.
 
-    >>> import gradspec as gs
     >>> w, ones = np.ones((4, 3, 3, 3), np.float32), np.ones(4, np.float32)
     >>> def layer(x):
     ...     return gs.relu(gs.batch_norm(gs.conv2d(x, w), 2 * ones, 4 * ones, eps=0.0))

@@ -41,7 +41,6 @@ class DualDomain(Domain):
 def dual(over: Domain) -> DualDomain:
     """Dual numbers over ``over``; nest them for higher derivatives.
 
-    >>> import gradspec as gs
     >>> y = gs.spec.avg_pool(dual(gs.exact).tensor([1, 2], [1, 0]), (2,))
     >>> y.tolist()
     [3/2 + 1/2·ε]

@@ -41,7 +41,6 @@ def ieee(format: str | Format, *, accumulate: str | Format | None = None) -> IEE
     Every operation rounds once, to nearest, ties to even; ``exp``, ``log`` and the like too. With
     ``accumulate`` an operator computes in that format and rounds its results to ``format`` at the end, as kernels do.
 
-    >>> import gradspec as gs
     >>> row = [2048.0, 1.0, 1.0]
     >>> gs.spec.avg_pool(ieee("f16").tensor(row), (3,), divisor_override=1).map(float).tolist()
     [2048.0]

@@ -35,7 +35,6 @@ LARGEST = sys.float_info.max
 class IntervalDomain(Domain):
     """Intervals of real numbers.
 
-    >>> import gradspec as gs
     >>> x = gs.interval.tensor([1.0, 2.0, 5.0], [4.0, 3.0, 6.0])
     >>> gs.spec.max_pool(x, (2,), 1).tolist()
     [[2.0, 4.0], [5.0, 6.0]]

@@ -27,7 +27,6 @@ def is_symbolic_zero(array: Array | None) -> bool:
 class Builder:
     """Collects inputs, constants and nodes; ``build`` freezes them into a Graph.
 
-    >>> import gradspec as gs
     >>> b = Builder()
     >>> x = b.input(gs.f32[2], "x")
     >>> g = b.build(x * 2.0 + b.const(np.ones(2, np.float32)))

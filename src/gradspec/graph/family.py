@@ -37,7 +37,6 @@ Make: TypeAlias = Callable[[Sizes, DType | None], Graph]
 class OpenType:
     """A type with names in the place of some sizes.
 
-    >>> import gradspec as gs
     >>> OpenType(gs.f32, ("batch", 3, 8, 8))
     f32[batch, 3, 8, 8]
     """
@@ -60,8 +59,6 @@ class Family:
     ``family(x)`` runs the graph for arrays like ``x``; ``family.at(batch=8)`` or ``family.at(x)`` returns it. Graphs of
     a family share the memory of equal constants.
 
-    >>> import gradspec as gs
-    >>> import numpy as np
     >>> def make(sizes, dtype):
     ...     return gs.trace(lambda x: gs.sum(x * x, 1), (dtype or gs.f32)[sizes["batch"], 3])
     >>> squares = Family({"x": OpenType(gs.f32, ("batch", 3))}, make)

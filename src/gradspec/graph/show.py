@@ -20,7 +20,6 @@ WIDEST_COLUMN = 40
 def text(graph: Body) -> str:
     """Inputs, constants, nodes and outputs, in ASCII.
 
-    >>> import gradspec as gs
     >>> print(gs.trace(lambda x, y: gs.sum(x * y - 0.1, 1), gs.f32[2, 3], gs.f32[3]))
     graph(x: f32[2, 3], y: f32[3]):
       c              : f32[()]   = constant 0.1

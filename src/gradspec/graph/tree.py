@@ -108,7 +108,6 @@ def register_pytree(type: type, flatten: Flatten, unflatten: Unflatten) -> None:
     ``flatten(object)`` returns ``(children, the rest)`` and ``unflatten(the rest, children)`` an object like it: the
     same functions as for ``jax.tree_util.register_pytree_node``. Trees match if the rest is equal.
 
-    >>> import gradspec as gs, numpy as np
     >>> class Line:
     ...     def __init__(self, slope, offset):
     ...         self.slope, self.offset = slope, offset

@@ -92,7 +92,7 @@ def to_torch(graph: Graph | Family, parameters: str | Sequence[str] = ()) -> tor
     values. Tensors are passed in and out without copies. The module of a family takes tensors of every size that the
     family takes, and of another float dtype after conversion, ``module.double()``.
 
-    >>> import gradspec as gs, torch
+    >>> import torch
     >>> square = to_torch(gs.trace(lambda x: x * x, gs.f32[2]))
     >>> x = torch.tensor([1.0, 3.0], requires_grad=True)
     >>> square(x).sum().backward()
@@ -137,7 +137,6 @@ def from_onnx(
     creates a graph for each size, and each float dtype, of the arrays that it is called with. ``dynamic={"x": {0:
     "batch"}}`` makes only the named sizes dynamic, by input and axis.
 
-    >>> import gradspec as gs
     >>> model = gs.to_onnx(gs.trace(lambda x: gs.relu(x), gs.f32[2]))
     >>> print(from_onnx(model))
     graph(x: f32[2]):
@@ -164,7 +163,6 @@ def to_onnx(
     NaN, and ONNX Runtime ignores the NaN: with ``nan_safe``, max pooling is written with more nodes that do not rely on
     it. ``name`` is the model's name.
 
-    >>> import gradspec as gs
     >>> model = to_onnx(gs.trace(lambda x: gs.max_pool2d(x, 2), gs.f32[1, 3, 8, 8]))
     >>> [node.op_type for node in model.graph.node]
     ['MaxPool']
@@ -187,7 +185,7 @@ def from_jax(
     calls, loops of known length and branches are inlined. All primitives that a graph cannot express are listed in one
     error. 64-bit types need ``jax_enable_x64``.
 
-    >>> import gradspec as gs, jax
+    >>> import jax
     >>> print(from_jax(lambda x, w: jax.nn.relu(x @ w), gs.f32[8, 64], gs.f32[64, 10]))
     graph(x: f32[8, 64], w: f32[64, 10]):
       matmul : f32[8, 10] = matmul(x, w)
@@ -206,7 +204,7 @@ def to_jax(graph: Graph) -> Callable[..., Any]:
     It takes one JAX or NumPy array per input, of its shape and dtype, and returns one array or a tuple. It consists of
     ``jax.lax`` operations, and its derivatives are the graph's. A graph with 64-bit types needs ``jax_enable_x64``.
 
-    >>> import gradspec as gs, jax
+    >>> import jax
     >>> square = to_jax(gs.trace(lambda x: gs.sum(x * x), gs.f32[2]))
     >>> jax.grad(square)(jax.numpy.array([1.0, 3.0])).tolist()
     [2.0, 6.0]

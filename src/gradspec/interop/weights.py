@@ -29,7 +29,7 @@ def save_weights(path: Any, weights: Any) -> None:
     The arrays may be of any kind. Each is named by its dotted path: ``{"conv": {"weight": w}}`` contains
     ``conv.weight``.
 
-    >>> import numpy as np, tempfile
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_weights(f"{folder}/w.safetensors", {"conv": {"weight": np.ones((1, 2)), "bias": np.zeros(1)}})
     ...     {name: array.shape for name, array in load_weights(f"{folder}/w.safetensors").items()}
@@ -74,7 +74,6 @@ def bind(graph: Graph, weights: Any, *, inputs: Collection[str] | None = None, s
     ignored, such as ``num_batches_tracked`` in the state dict of a model with batch normalisation. All mismatches are
     listed in one error.
 
-    >>> import gradspec as gs, numpy as np
     >>> g = gs.trace(lambda x, w: gs.sum(x * w), gs.f32[2], gs.f32[2])
     >>> bind(g, {"w": np.float32([3, 4])})(np.float32([1, 2]))
     array(11., dtype=float32)

@@ -56,7 +56,6 @@ def _is_truth(*values: Var) -> bool:
 def bitwise_and(a: Operand, b: Operand) -> Var:
     """The bits that both have; of booleans, whether both are true. ``a & b`` on variables.
 
-    >>> import numpy as np
     >>> bitwise_and(np.int32([12, -1]), 10).tolist()
     [8, 10]
     """
@@ -67,7 +66,6 @@ def bitwise_and(a: Operand, b: Operand) -> Var:
 def bitwise_or(a: Operand, b: Operand) -> Var:
     """The bits that either has; of booleans, whether one is true. ``a | b`` on variables.
 
-    >>> import numpy as np
     >>> bitwise_or(np.int32([12, -8]), 5).tolist()
     [13, -3]
     """
@@ -78,7 +76,6 @@ def bitwise_or(a: Operand, b: Operand) -> Var:
 def bitwise_xor(a: Operand, b: Operand) -> Var:
     """The bits that one has and the other has not; of booleans, whether they differ. ``a ^ b`` on variables.
 
-    >>> import numpy as np
     >>> bitwise_xor(np.int32([12, -1]), 5).tolist()
     [9, -6]
     """
@@ -89,7 +86,6 @@ def bitwise_xor(a: Operand, b: Operand) -> Var:
 def bitwise_not(x: Operand) -> Var:
     """The bits that ``x`` has not; of booleans, whether it is false. ``~x`` on variables.
 
-    >>> import numpy as np
     >>> bitwise_not(np.int32([12, -1])).tolist(), bitwise_not(np.uint8([1])).tolist()
     ([-13, 0], [254])
     """
@@ -103,7 +99,6 @@ def bitwise_not(x: Operand) -> Var:
 def left_shift(a: Operand, count: Operand) -> Var:
     """``a · 2^count``, wrapped around; 0 if the count is negative or moves every bit out. ``a << count`` on variables.
 
-    >>> import numpy as np
     >>> left_shift(np.uint8([3, 200, 3]), np.uint8([2, 1, 8])).tolist()
     [12, 144, 0]
     """
@@ -113,7 +108,6 @@ def left_shift(a: Operand, count: Operand) -> Var:
 def right_shift(a: Operand, count: Operand) -> Var:
     """``a / 2^count`` rounded down; 0 or −1 if the count is negative or moves every bit out. ``a >> count``.
 
-    >>> import numpy as np
     >>> right_shift(np.int32([12, -13, -13]), np.int32([2, 2, 40])).tolist()
     [3, -4, -1]
     """

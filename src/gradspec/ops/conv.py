@@ -315,7 +315,6 @@ def conv(
     Padding is an int, one int or ``(lo, hi)`` per axis, ``"same"`` or ``"valid"``. The kernel is not flipped. Integers
     have 32 or 64 bits, and wrap around.
 
-    >>> import numpy as np
     >>> conv(np.float32([[1, 2, 3]]), np.float32([[[1, 10]]]), np.float32([100])).tolist()
     [[121.0, 132.0]]
     """
@@ -337,7 +336,6 @@ def conv_transpose(
 ) -> Var:
     """Transposed convolution of ``x (..., C, *spatial)`` with ``weight (C, M / groups, *kernel)``.
 
-    >>> import numpy as np
     >>> conv_transpose(np.float32([[1, 2]]), np.float32([[[1, 10]]]), stride=2).tolist()
     [[1.0, 10.0, 2.0, 20.0]]
     """

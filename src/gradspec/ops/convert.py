@@ -81,8 +81,6 @@ def convert(x: Operand, dtype: DType, *, saturate: bool | None = None) -> Var:
     booleans, everything but zero is true. Floats of eight bits are rounded by ``gs.round_to``. Between
     floating-point dtypes derivatives are converted too; otherwise there are none.
 
-    >>> import gradspec as gs
-    >>> import numpy as np
     >>> convert(np.float32([2.75, -2.75, 300, np.nan]), gs.u8).tolist()
     [2, 0, 255, 0]
     >>> convert(np.int64([2049, 1]), gs.f16).tolist()

@@ -32,7 +32,6 @@ def einsum(equation: str, *tensors: Operand) -> Var:
     in one operand is its diagonal. ``...`` stands for axes that broadcast. Operands are multiplied from left to right,
     as a matrix product where two share an axis that is summed over.
 
-    >>> import numpy as np
     >>> einsum("ij,j->i", np.float32([[1, 2], [3, 4]]), np.float32([1, 10])).tolist()
     [21.0, 43.0]
     >>> einsum("ii", np.float32([[1, 2], [3, 4]])).tolist()

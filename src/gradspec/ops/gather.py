@@ -164,7 +164,6 @@ def take(x: Operand, indices: Operand, axis: int = 0) -> Var:
     ``take(table, indices)`` looks up embeddings. A negative index, or one beyond the last slice, is an error when the
     graph runs; a variable's ``x[indices]`` counts negative ones from the end.
 
-    >>> import numpy as np
     >>> take(np.float32([[10, 11], [20, 21]]), np.array([[1, 0, 1]])).tolist()
     [[[20.0, 21.0], [10.0, 11.0], [20.0, 21.0]]]
     """
@@ -182,7 +181,6 @@ def gather(x: Operand, axis: int, indices: Operand) -> Var:
 
     On the other axes the indices may be shorter than ``x``.
 
-    >>> import numpy as np
     >>> gather(np.float32([[10, 11], [20, 21]]), 1, np.array([[1], [0]])).tolist()
     [[11.0], [20.0]]
     """
@@ -196,7 +194,6 @@ def scatter_add(x: Operand, axis: int, indices: Operand, source: Operand) -> Var
 
     Cells of ``source`` beyond the indices take no part.
 
-    >>> import numpy as np
     >>> scatter_add(np.float32([0, 0, 7]), 0, np.array([1, 1, 2]), np.float32([1, 2, 3])).tolist()
     [0.0, 3.0, 10.0]
     """
@@ -213,7 +210,6 @@ def scatter(x: Operand, axis: int, indices: Operand, source: Operand) -> Var:
     If several target one position, the last in row-major order remains. Cells of ``source`` beyond the indices are
     ignored.
 
-    >>> import numpy as np
     >>> scatter(np.float32([0, 0, 7]), 0, np.array([1, 1, 0]), np.float32([1, 2, 3])).tolist()
     [3.0, 2.0, 7.0]
     """
@@ -249,7 +245,6 @@ def indexed(x: Var, key: object) -> Var:
 
     Negative ones count from the end.
 
-    >>> import gradspec as gs
     >>> print(gs.trace(lambda x, i: x[:, i], gs.f32[2, 3], gs.i64[4]).outputs[0].shape)
     (2, 4)
     """

@@ -39,7 +39,6 @@ def grid_sample(
     to even. Beyond the border there are ``"zeros"``, the cells of the ``"border"``, or the image mirrored
     (``"reflection"``): at the outer edges, or with ``align_corners`` at the middles of the outer cells.
 
-    >>> import numpy as np
     >>> grid_sample(np.float32([[[0, 10, 20]]]), np.float32([[[-1], [0.5], [3]]]), align_corners=True).tolist()
     [[[0.0, 15.0, 0.0]]]
     """

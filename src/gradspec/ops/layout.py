@@ -63,7 +63,6 @@ def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Var:
     """Axis ``k`` of the result is axis ``axes[k]`` of ``x``; all axes in reverse order unless given.
 
-    >>> import numpy as np
     >>> transpose(np.zeros((2, 3, 4), np.float32), (2, 0, 1)).shape
     (4, 2, 3)
     """
@@ -76,7 +75,6 @@ def transpose(x: Operand, axes: Sequence[int] | None = None) -> Var:
 def turned(x: Var) -> Var:
     """Matrices transposed, over the last two axes; a vector is as it was.
 
-    >>> import numpy as np
     >>> turned(np.zeros((2, 3, 4), np.float32)).shape
     (2, 4, 3)
     """
@@ -128,7 +126,6 @@ CONCAT = Op(
 def concat(xs: Sequence[Operand], axis: int = 0) -> Var:
     """The tensors one after another along ``axis``.
 
-    >>> import numpy as np
     >>> concat([np.float32([1, 2]), np.float32([3])]).tolist()
     [1.0, 2.0, 3.0]
     """
@@ -198,7 +195,6 @@ def slice(
 
     Variables also take ``x[...]`` with integers, slices, ``...`` and ``None``.
 
-    >>> import numpy as np
     >>> slice(np.float32([1, 2, 3, 4]), (-3,), (None,), (2,)).tolist()
     [2.0, 4.0]
     """
@@ -216,7 +212,6 @@ def _strided(x: Var, attrs: Slices) -> Var:
 def getitem(x: Var, key: object) -> Var:
     """``x[key]`` for integers, slices, ``...`` and ``None`` (a new axis of size 1).
 
-    >>> import numpy as np
     >>> getitem(np.float32([[1, 2], [3, 4]]), (..., -1)).tolist()
     [2.0, 4.0]
     """
@@ -313,7 +308,6 @@ def pad(x: Operand, padding: Sequence[tuple[int, int]], value: float = 0.0) -> V
 
     The value is rounded to the dtype of ``x``.
 
-    >>> import numpy as np
     >>> pad(np.float32([1, 2]), ((1, 2),)).tolist()
     [0.0, 1.0, 2.0, 0.0, 0.0]
     """

@@ -149,7 +149,6 @@ def matmul(a: Operand, b: Operand) -> Var:
     A vector is a row on the left and a column on the right, and its axis is dropped from the result. Integers have 32
     or 64 bits, and wrap around.
 
-    >>> import numpy as np
     >>> matmul(np.float32([[1, 2], [3, 4]]), np.float32([1, 10])).tolist()
     [21.0, 43.0]
     """
@@ -178,7 +177,6 @@ def _stacks_times(a: Var, b: Var) -> Var:
 def linear(x: Operand, weight: Operand, bias: Operand | None = None) -> Var:
     """``x·weightᵀ + bias`` over the last axis: x ``(..., C)``, weight ``(M, C)``, bias ``(M,)`` or None.
 
-    >>> import numpy as np
     >>> linear(np.float32([1, 2]), np.float32([[1, 10], [0, 1]]), np.float32([100, 0])).tolist()
     [121.0, 2.0]
     """
@@ -364,7 +362,6 @@ def batch_norm(
 ) -> Var:
     """``(x − mean) / √(var + eps) · weight + bias`` with given statistics, one per channel of ``x (N, C, ...)``.
 
-    >>> import numpy as np
     >>> batch_norm(np.float32([[5], [1]]), np.float32([1]), np.float32([4]), eps=0.0).tolist()
     [[2.0], [0.0]]
     """

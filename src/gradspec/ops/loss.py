@@ -27,7 +27,6 @@ def _reduced(losses: Var, reduction: str) -> Var:
 def mse_loss(input: Operand, target: Operand, reduction: str = "mean") -> Var:
     """``(input − target)²``, its mean (the default), sum or, with ``"none"``, every cell. The shapes are equal.
 
-    >>> import numpy as np
     >>> float(mse_loss(np.float32([1, 4]), np.float32([0, 2])))
     2.5
     """
@@ -119,7 +118,6 @@ def cross_entropy(logits: Operand, labels: Operand, reduction: str = "mean") -> 
     Logits are ``(C,)``, ``(N, C)`` or ``(N, C, d₁, …)``, labels integers of the same shape without the class axis. A
     label outside 0 … C−1 is an error when the graph runs.
 
-    >>> import numpy as np
     >>> cross_entropy(np.float64([[0, 0], [0, 1000]]), [1, 0], "none").round(6).tolist()
     [0.693147, 1000.0]
     """

@@ -171,7 +171,6 @@ def lp_pool(
     absolute value (so negative cells matter unless p is even), scales up the windows that ``ceil_mode`` cuts short, and
     for p < 1 has NaN as derivative where the norm is 0.
 
-    >>> import numpy as np
     >>> lp_pool(np.float32([3, -4, 0]), 2, (2,), 1).tolist()
     [5.0, 4.0]
     """

@@ -91,7 +91,6 @@ def round_to(x: Operand, format: str, saturate: bool | None = None) -> Var:
     NaN in ``f8_e4m3`` and infinite in ``f8_e5m2``; None saturates all but ``f8_e5m2``, as PyTorch does. Derivatives
     pass as if nothing were rounded; kernels may round them to the format too, as PyTorch's conversions do.
 
-    >>> import numpy as np
     >>> round_to(np.float32([0.3, 17, 500]), "f8_e4m3").tolist(), round_to(np.float32([500]), "f8_e4m3", False).tolist()
     ([0.3125, 16.0, 448.0], [nan])
     """

@@ -74,7 +74,6 @@ NEG = _pointwise_op(
 def neg(x: Operand) -> Var:
     """−x.
 
-    >>> import numpy as np
     >>> neg(np.float32([1, -2])).tolist()
     [-1.0, 2.0]
     """
@@ -101,7 +100,6 @@ def _sum_of(a: Var | None, b: Var | None) -> Var | None:
 def add(a: Operand, b: Operand) -> Var:
     """a + b.
 
-    >>> import numpy as np
     >>> add(np.float32([1, 2]), 10.0).tolist()
     [11.0, 12.0]
     """
@@ -129,7 +127,6 @@ def _difference_of(a: Var | None, b: Var | None) -> Var | None:
 def sub(a: Operand, b: Operand) -> Var:
     """a − b.
 
-    >>> import numpy as np
     >>> sub(np.float32([1, 2]), 1.0).tolist()
     [0.0, 1.0]
     """
@@ -172,7 +169,6 @@ MUL = _pointwise_op(
 def mul(a: Operand, b: Operand) -> Var:
     """a · b.
 
-    >>> import numpy as np
     >>> mul(np.float32([1, 2]), 3.0).tolist()
     [3.0, 6.0]
     """
@@ -254,7 +250,6 @@ DIV = Op(
 def div(a: Operand, b: Operand) -> Var:
     """a / b.
 
-    >>> import numpy as np
     >>> div(np.float32([1, 2]), 2.0).tolist()
     [0.5, 1.0]
     """
@@ -293,7 +288,6 @@ TRUNC_DIVIDE = Op(
 def trunc_divide(a: Operand, b: Operand) -> Var:
     """The quotient of integers without its fraction, rounded toward zero; 0 where ``b`` is 0.
 
-    >>> import numpy as np
     >>> trunc_divide(np.int32([7, -7, 7]), np.int32([2, 2, 0])).tolist()
     [3, -3, 0]
     """
@@ -327,7 +321,6 @@ SCALE = _pointwise_op(
 def scale(x: Operand, factor: float) -> Var:
     """``factor · x`` for a constant factor, which is rounded to the dtype of ``x``.
 
-    >>> import numpy as np
     >>> scale(np.float32([1, 2]), 0.5).tolist()
     [0.5, 1.0]
     """
@@ -337,7 +330,6 @@ def scale(x: Operand, factor: float) -> Var:
 def exact_number(value: float, like: Var) -> Var:
     """An attribute as an operand; what the dtype of ``like`` does not hold is a scaled 1, which only floats round.
 
-    >>> import gradspec as gs
     >>> tenth = gs.trace(lambda x: x + exact_number(0.1, x), gs.f32[()])
     >>> gs.evaluate(tenth, 0.0, domain=gs.exact).map(float).tolist()
     0.1
@@ -368,7 +360,6 @@ DETACH = _pointwise_op(
 def detach(x: Operand) -> Var:
     """``x`` as a constant: derivatives ignore what it depends on.
 
-    >>> import gradspec as gs
     >>> g = gs.trace(lambda x: x * detach(x), gs.f32[1]).jvp()
     >>> [y.tolist() for y in gs.evaluate(g, [3], [1], domain=gs.exact)]
     [[9], [3]]
@@ -563,7 +554,6 @@ RELU = _unary(
 def relu(x: Operand) -> Var:
     """``max(0, x)``; its derivative at 0 is 0.
 
-    >>> import numpy as np
     >>> relu(np.float32([-1, 0, 2])).tolist()
     [0.0, 0.0, 2.0]
     """
@@ -595,7 +585,6 @@ LEAKY_RELU = _unary(
 def leaky_relu(x: Operand, negative_slope: float = 0.01) -> Var:
     """``x`` above 0, ``negative_slope · x`` below; its derivative at 0 is ``negative_slope``.
 
-    >>> import numpy as np
     >>> leaky_relu(np.float32([-1, 0, 2]), 0.5).tolist()
     [-0.5, 0.0, 2.0]
     """
@@ -625,7 +614,6 @@ ABS = _unary(
 def abs(x: Operand) -> Var:
     """|x|; its derivative at 0 is 0.
 
-    >>> import numpy as np
     >>> abs(np.float32([-1, 2])).tolist()
     [1.0, 2.0]
     """
@@ -662,7 +650,6 @@ def clamp(x: Operand, min: float | None = None, max: float | None = None) -> Var
 
     A bound is a number; for one that varies use ``maximum`` and ``minimum``.
 
-    >>> import numpy as np
     >>> clamp(np.float32([-1, 0.5, 2]), 0, 1).tolist()
     [0.0, 0.5, 1.0]
     """
@@ -735,7 +722,6 @@ MAXIMUM = _pointwise_op(
 def maximum(a: Operand, b: Operand) -> Var:
     """The larger of two numbers, NaN if one is; equal numbers get half of the derivative each.
 
-    >>> import numpy as np
     >>> maximum(np.float32([1, 5]), 3.0).tolist()
     [3.0, 5.0]
     """
@@ -766,7 +752,6 @@ MINIMUM = _pointwise_op(
 def minimum(a: Operand, b: Operand) -> Var:
     """The smaller of two numbers, NaN if one is; equal numbers get half of the derivative each.
 
-    >>> import numpy as np
     >>> minimum(np.float32([1, 5]), 3.0).tolist()
     [1.0, 3.0]
     """
@@ -801,7 +786,6 @@ ROUND = _pointwise_op(
 def floor(x: Operand) -> Var:
     """The largest integer that is not above ``x``; its derivative is 0 everywhere.
 
-    >>> import numpy as np
     >>> floor(np.float32([-1.5, 0.75, 2])).tolist()
     [-2.0, 0.0, 2.0]
     """
@@ -811,7 +795,6 @@ def floor(x: Operand) -> Var:
 def round(x: Operand) -> Var:
     """The integer nearest to ``x``, of two the even one; its derivative is 0 everywhere.
 
-    >>> import numpy as np
     >>> round(np.float32([-1.5, 0.5, 2.25])).tolist()
     [-2.0, 0.0, 2.0]
     """
@@ -904,7 +887,6 @@ SIGMOID = _unary(
 def exp(x: Operand) -> Var:
     """eˣ.
 
-    >>> import numpy as np
     >>> exp(np.float32([0])).tolist()
     [1.0]
     """
@@ -914,7 +896,6 @@ def exp(x: Operand) -> Var:
 def log(x: Operand) -> Var:
     """The natural logarithm: −∞ at 0, NaN below; the derivative is 1/x wherever that is.
 
-    >>> import numpy as np
     >>> log(np.float32([1, 0])).tolist()
     [0.0, -inf]
     """
@@ -924,7 +905,6 @@ def log(x: Operand) -> Var:
 def sqrt(x: Operand) -> Var:
     """√x: NaN below 0; the derivative at 0 is ∞.
 
-    >>> import numpy as np
     >>> sqrt(np.float32([4])).tolist()
     [2.0]
     """
@@ -934,7 +914,6 @@ def sqrt(x: Operand) -> Var:
 def tanh(x: Operand) -> Var:
     """The hyperbolic tangent.
 
-    >>> import numpy as np
     >>> tanh(np.float32([0])).tolist()
     [0.0]
     """
@@ -944,7 +923,6 @@ def tanh(x: Operand) -> Var:
 def sin(x: Operand) -> Var:
     """The sine, right for large angles too; NaN at the infinities.
 
-    >>> import numpy as np
     >>> sin(np.float64([0])).tolist()
     [0.0]
     """
@@ -954,7 +932,6 @@ def sin(x: Operand) -> Var:
 def cos(x: Operand) -> Var:
     """The cosine, right for large angles too; NaN at the infinities.
 
-    >>> import numpy as np
     >>> cos(np.float64([0])).tolist()
     [1.0]
     """
@@ -964,7 +941,6 @@ def cos(x: Operand) -> Var:
 def atan(x: Operand) -> Var:
     """The angle from −π/2 to π/2 whose tangent is ``x``.
 
-    >>> import numpy as np
     >>> atan(np.float64([0, 1])).tolist()
     [0.0, 0.7853981633974483]
     """
@@ -974,7 +950,6 @@ def atan(x: Operand) -> Var:
 def sigmoid(x: Operand) -> Var:
     """``1 / (1 + exp(−x))``.
 
-    >>> import numpy as np
     >>> sigmoid(np.float32([0, -1000])).tolist()
     [0.5, 0.0]
     """
@@ -1015,7 +990,6 @@ SOFTPLUS = _unary(
 def softplus(x: Operand, beta: float = 1.0) -> Var:
     """``log(1 + exp(β·x)) / β``, for every ``x``: there is no threshold above which it is the identity.
 
-    >>> import numpy as np
     >>> softplus(np.float32([-1000, 1000])).tolist()
     [0.0, 1000.0]
     """
@@ -1041,7 +1015,6 @@ SILU = _unary(
 def silu(x: Operand) -> Var:
     """``x · sigmoid(x)``.
 
-    >>> import numpy as np
     >>> silu(np.float32([0, 1000])).tolist()
     [0.0, 1000.0]
     """
@@ -1093,7 +1066,6 @@ ERF = _unary(
 def erf(x: Operand) -> Var:
     """The error function, ``2/√π · ∫₀ˣ exp(−t²) dt``.
 
-    >>> import numpy as np
     >>> erf(np.float64([0, 0.5, 10])).tolist()
     [0.0, 0.5204998778130465, 1.0]
     """
@@ -1147,7 +1119,6 @@ GELU = _unary(
 def gelu(x: Operand, approximate: str = "none") -> Var:
     """``x · Φ(x)``, Φ the normal distribution; ``approximate="tanh"`` is the form with a tanh instead.
 
-    >>> import numpy as np
     >>> gelu(np.float32([0, 1000])).tolist()
     [0.0, 1000.0]
     """

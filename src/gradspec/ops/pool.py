@@ -487,7 +487,6 @@ def max_pool(
 
     ``ties`` says which of several equal cells take part in derivatives: ``"first"``, ``"all"`` of them, or ``"split"``.
 
-    >>> import numpy as np
     >>> max_pool(np.float32([[1, 2, 3], [4, 5, 6], [7, 8, 9]]), (2, 2), 1).tolist()
     [[5.0, 6.0], [8.0, 9.0]]
     """
@@ -502,7 +501,6 @@ def adaptive_max_pool(
 ) -> Any:
     """The largest cell of each of ``output_size`` bins per axis; None keeps an axis as it is.
 
-    >>> import numpy as np
     >>> adaptive_max_pool(np.float32([0, 4, 1, 3, 2]), (3,)).tolist()
     [4.0, 4.0, 3.0]
     """
@@ -520,7 +518,6 @@ def _largest(windows: dict[str, Any], return_indices: bool, ties: str, x: Var) -
 def global_max_pool(x: Operand, rank: int = 2, keepdims: bool = True, *, ties: str = "first") -> Var:
     """The largest cell over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
-    >>> import numpy as np
     >>> global_max_pool(np.float32([[[1, 3], [3, 2]]])).tolist()
     [[[3.0]]]
     """
@@ -694,7 +691,6 @@ def avg_pool(
 ) -> Var:
     """The sum of each window's real cells over its number of taps, of real cells, or ``divisor_override``.
 
-    >>> import numpy as np
     >>> avg_pool(np.ones((2, 2), np.float32), (2, 2), 1, 1).tolist()
     [[0.25, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 0.25]]
     """
@@ -709,7 +705,6 @@ def avg_pool(
 def adaptive_avg_pool(x: Operand, output_size: Sequence[int | None]) -> Var:
     """The mean of each of ``output_size`` bins per axis; None keeps an axis as it is.
 
-    >>> import numpy as np
     >>> adaptive_avg_pool(np.float32([0, 1, 2, 3, 4]), (3,)).tolist()
     [0.5, 2.0, 3.5]
     """
@@ -720,7 +715,6 @@ def adaptive_avg_pool(x: Operand, output_size: Sequence[int | None]) -> Var:
 def global_avg_pool(x: Operand, rank: int = 2, keepdims: bool = True) -> Var:
     """The mean over the last ``rank`` axes, which become ones or, without ``keepdims``, are removed.
 
-    >>> import numpy as np
     >>> global_avg_pool(np.float32([[[1, 3], [3, 2]]])).tolist()
     [[[2.25]]]
     """

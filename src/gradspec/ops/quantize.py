@@ -102,8 +102,6 @@ def quantize(x: Operand, scale: Operand, zero_point: TypedOperand = 0, dtype: DT
     divide that of ``x``; then each entry applies to a block of neighbours. The result has the dtype of the zero point;
     a plain number has ``dtype``, which is u8 unless given. There is no derivative, and asking for one is an error.
 
-    >>> import gradspec as gs
-    >>> import numpy as np
     >>> quantize(np.float32([-1, 0.5, 1.5, 400]), 1.0, 10).tolist()
     [9, 10, 12, 255]
     >>> quantize(np.float32([[1, 2], [3, 4]]), np.float32([[0.5], [0.25]]), 0, gs.i8).tolist()
@@ -180,7 +178,6 @@ def dequantize(q: Operand, scale: TypedOperand, zero_point: TypedOperand | None 
     Scale and zero point are those of ``quantize``; a plain number as the scale is an ``f32``. The zero point, which is
     0 unless given, has the dtype of ``q``: ``i8 u8 i16 u16``. Sums of products, in ``i32``, have none.
 
-    >>> import numpy as np
     >>> dequantize(np.uint8([9, 10, 12]), 0.5, 10).tolist(), dequantize(np.int32([300]), 0.5).tolist()
     ([-0.5, 0.0, 1.0], [150.0])
     """

@@ -66,7 +66,6 @@ MEAN = Op(
 def mean(x: Operand, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Var:
     """The sum over ``axis`` divided by the number of its terms, of which there is at least one.
 
-    >>> import numpy as np
     >>> mean(np.float32([[1, 2], [3, 4]]), 0).tolist()
     [2.0, 3.0]
     """
@@ -155,7 +154,6 @@ def cumsum(x: Operand, axis: int, exclusive: bool = False, reverse: bool = False
 
     With ``exclusive`` it is not a term of its own sum, and the first sum is 0. Sums of integers wrap around.
 
-    >>> import numpy as np
     >>> cumsum(np.float32([1, 2, 4]), 0).tolist(), cumsum(np.float32([1, 2, 4]), 0, reverse=True).tolist()
     ([1.0, 3.0, 7.0], [7.0, 6.0, 4.0])
     """
@@ -234,7 +232,6 @@ def softmax(x: Operand, axis: int = -1) -> Var:
 
     A −∞ next to a finite number has weight 0. A row of only −∞, or one that contains +∞ or NaN, gives NaN.
 
-    >>> import numpy as np
     >>> softmax(np.float32([1000, 1000, -np.inf])).tolist()
     [0.5, 0.5, 0.0]
     """
@@ -260,7 +257,6 @@ LOG_SOFTMAX = Op(
 def log_softmax(x: Operand, axis: int = -1) -> Var:
     """``log(exp xᵢ / Σ exp xⱼ)`` along ``axis``, computed without overflow; special values as in ``softmax``.
 
-    >>> import numpy as np
     >>> log_softmax(np.float32([1000, 0])).tolist()
     [0.0, -1000.0]
     """

@@ -119,7 +119,6 @@ def resize(
     ``rounding`` says which cell is the nearest: ``"floor"``, ``"ceil"``, or ``"half_down"`` and ``"half_up"``, which
     differ halfway.
 
-    >>> import numpy as np
     >>> resize(np.float32([0, 1]), (4,), "linear").tolist()
     [0.0, 0.25, 0.75, 1.0]
     >>> resize(np.float32([0, 1, 2, 3]), (3,), step=1.5, start=0.25, rounding="half_down").tolist()

@@ -65,7 +65,6 @@ EQUAL = Op(
 def greater(a: Operand, b: Operand) -> Var:
     """Whether ``a > b``, cell by cell; ``maximum(greater(a, b), equal(a, b))`` is whether ``a ≥ b``.
 
-    >>> import numpy as np
     >>> greater(np.float32([1, 2, np.nan]), 1.5).tolist()
     [False, True, False]
     """
@@ -75,7 +74,6 @@ def greater(a: Operand, b: Operand) -> Var:
 def less(a: Operand, b: Operand) -> Var:
     """Whether ``a < b``, cell by cell.
 
-    >>> import numpy as np
     >>> less(np.float32([1, 2, np.nan]), 1.5).tolist()
     [True, False, False]
     """
@@ -86,7 +84,6 @@ def less(a: Operand, b: Operand) -> Var:
 def equal(a: Operand, b: Operand) -> Var:
     """Whether ``a = b``, cell by cell; ``equal(x, False)`` is whether ``x`` is not true.
 
-    >>> import numpy as np
     >>> equal(np.float32([1, -0.0, np.nan]), np.float32([2, 0, np.nan])).tolist()
     [False, True, False]
     """
@@ -144,7 +141,6 @@ def where(condition: Operand, a: Operand, b: Operand) -> Var:
     The condition has booleans, such as ``greater``, ``less`` and ``equal`` return. Shapes are broadcast, and ``a`` and
     ``b`` have the same dtype.
 
-    >>> import numpy as np
     >>> where(np.array([True, False, True]), np.float32([1, np.nan, 3]), 0.0).tolist()
     [1.0, 0.0, 3.0]
     """

@@ -57,7 +57,6 @@ RESHAPE = Op(
 def reshape(x: Operand, shape: Sequence[int]) -> Var:
     """The same numbers in another shape; one size may be −1, for what is left.
 
-    >>> import numpy as np
     >>> reshape(np.float32([1, 2, 3, 4]), (2, -1)).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
@@ -70,7 +69,6 @@ def reshape(x: Operand, shape: Sequence[int]) -> Var:
 def flatten(x: Operand, start_dim: int = 0, end_dim: int = -1) -> Var:
     """The axes from ``start_dim`` to ``end_dim`` as one; a scalar becomes a vector of one number.
 
-    >>> import numpy as np
     >>> flatten(np.zeros((2, 3, 4, 5), np.float32), 1, 2).shape
     (2, 12, 5)
     """
@@ -118,7 +116,6 @@ BROADCAST_TO = Op(
 def broadcast_to(x: Operand, shape: Sequence[int]) -> Var:
     """``x`` repeated along new leading axes and axes of size 1.
 
-    >>> import numpy as np
     >>> broadcast_to(np.float32([1, 2]), (2, 2)).tolist()
     [[1.0, 2.0], [1.0, 2.0]]
     """
@@ -189,7 +186,6 @@ SUM = Op(
 def sum(x: Operand, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Var:
     """The sum over ``axis`` (one, several, or None for all), which stays as a 1 with ``keepdims``.
 
-    >>> import numpy as np
     >>> sum(np.float32([[1, 2], [3, 4]]), 0).tolist()
     [4.0, 6.0]
     """

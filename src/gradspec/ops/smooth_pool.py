@@ -370,7 +370,6 @@ def smooth_max_pool(
     Padding counts as cells of value 0, or is ignored (``padding_mode="ignore"``). β is rounded to the precision that
     ``x`` is computed in; it is a constant and has no derivative.
 
-    >>> import numpy as np
     >>> smooth_max_pool(np.float64([0, 0, 1000]), (2,), 1, beta=1.0).round(6).tolist()
     [0.693147, 1000.0]
     """

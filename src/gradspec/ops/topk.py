@@ -74,7 +74,6 @@ def topk(x: Operand, k: int, axis: int = -1, largest: bool = True) -> tuple[Var,
 
     Equal cells keep their order. A NaN is larger than every number.
 
-    >>> import numpy as np
     >>> [result.tolist() for result in topk(np.float32([2, 5, 7, 5]), 3)]
     [[7.0, 5.0, 5.0], [2, 1, 3]]
     """
@@ -91,7 +90,6 @@ def topk(x: Operand, k: int, axis: int = -1, largest: bool = True) -> tuple[Var,
 def sort(x: Operand, axis: int = -1, descending: bool = False) -> tuple[Var, Var]:
     """The cells along ``axis`` from the smallest to the largest, and their positions; equal ones keep their order.
 
-    >>> import numpy as np
     >>> [result.tolist() for result in sort(np.float32([2, np.nan, 1, 2]))]
     [[1.0, 2.0, 2.0, nan], [2, 0, 3, 1]]
     """

@@ -52,7 +52,6 @@ UNFOLD = Op(
 def unfold(x: Operand, kernel_size: Sequence[int], dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Var:
     """Every window of ``x (..., C, *spatial)`` as a column: ``(..., C·taps, windows)``, padding read as 0.
 
-    >>> import numpy as np
     >>> unfold(np.float32([[1, 2, 3]]), (2,)).tolist()
     [[1.0, 2.0], [2.0, 3.0]]
     """
@@ -110,7 +109,6 @@ def fold(
 ) -> Var:
     """Columns ``(..., C·taps, windows)`` added back onto planes of ``output_size``; padding drops what falls on it.
 
-    >>> import numpy as np
     >>> fold(np.float32([[1, 2], [3, 4]]), (3,), (2,)).tolist()
     [[1.0, 5.0, 4.0]]
     """

@@ -116,7 +116,6 @@ MAX_GATHER = Op(
 def max_unpool(x: Operand, indices: Operand, output_size: Sequence[int]) -> Var:
     """Zeros of ``output_size``, with each cell of ``x`` added at its index.
 
-    >>> import numpy as np
     >>> max_unpool(np.float32([5, 7]), np.array([1, 2]), (4,)).tolist()
     [0.0, 5.0, 7.0, 0.0]
     """
@@ -129,7 +128,6 @@ def max_unpool(x: Operand, indices: Operand, output_size: Sequence[int]) -> Var:
 def max_gather(x: Operand, indices: Operand, rank: int) -> Var:
     """The cells of ``x`` at ``indices``, over the last ``rank`` axes.
 
-    >>> import numpy as np
     >>> max_gather(np.float32([10, 20, 30, 40]), np.array([1, -1, 2]), 1).tolist()
     [20.0, 0.0, 30.0]
     """

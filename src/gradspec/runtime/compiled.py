@@ -64,8 +64,6 @@ def compile(
     ``print(run.plan)`` shows what a call does; ``run(x, out=y)`` stores the result in ``y``. For a family, each graph
     is compiled when its sizes first occur, and ``run.at(x)`` returns it.
 
-    >>> import gradspec as gs
-    >>> import numpy as np
     >>> run = compile(lambda x: x * x, gs.f32[2])
     >>> run(np.float32([1, 2])).tolist()
     [1.0, 4.0]

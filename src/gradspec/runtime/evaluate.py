@@ -50,7 +50,6 @@ def evaluate(graph: Graph, *args: object, domain: Domain, path: str | None = Non
     roundings wider than by the specification; small graphs go through the specification. ``path`` selects one of them,
     ``"boxes"`` or ``"scalar"``, and the result's ``path`` says which was used.
 
-    >>> import gradspec as gs
     >>> g = gs.trace(lambda x: x / 3.0, gs.f32[2])
     >>> evaluate(g, [1, 2], domain=gs.exact).tolist()
     [1/3, 2/3]

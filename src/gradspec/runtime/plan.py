@@ -91,7 +91,6 @@ class Plan:
     def __str__(self) -> str:
         """A line for each step, with its kernel, its operands, the bytes it reads and writes, and where it writes.
 
-        >>> import gradspec as gs
         >>> print(gs.compile(lambda x: gs.reshape(x, (4,)), gs.f32[2, 2], backend="numpy").plan)
         step  operators  kernel  reads -> writes               bytes  buffer
            1  reshape    numpy   x:f32[2,2] -> reshape:f32[4]     32  view or fresh

@@ -183,7 +183,6 @@ def save(graph: Graph, path: FilePath) -> None:
 def to_text(graph: Graph) -> str:
     """The graph as one line of JSON with its constants in it, for graphs whose constants are small.
 
-    >>> import gradspec as gs
     >>> print(from_text(to_text(gs.trace(lambda x: x * 2.0, gs.f32[()]))))
     graph(x: f32[()]):
       c   : f32[()] = constant 2.0
@@ -232,7 +231,7 @@ def _application(node: Node) -> dict[str, object]:
 def load(path: FilePath) -> Graph:
     """The graph that ``g.save(path)`` wrote. A file that is not one, or is damaged, raises ``gs.FormatError``.
 
-    >>> import gradspec as gs, tempfile
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     gs.trace(lambda x: x * 2.0, gs.f32[()]).save(f"{folder}/double.gradspec")
     ...     print(load(f"{folder}/double.gradspec"))

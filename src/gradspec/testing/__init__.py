@@ -79,7 +79,6 @@ def check_kernel(
     a copy of this process, so that a crash, or a call of more than ``timeout`` seconds, is a defect; with
     ``isolate=False`` it runs here, for a debugger.
 
-    >>> import gradspec as gs, numpy as np
     >>> def scaled_relu(x, scale):
     ...     return np.maximum(x, 0) * scale
     >>> check_kernel(scaled_relu, spec=lambda x, s: gs.relu(x) * s, inputs="f32[8,64],f32[64]", cases=50).findings

@@ -20,7 +20,6 @@ def with_floats(graph: Graph, dtype: DType) -> Graph:
     Constants are converted: exactly to a dtype with more digits, else rounded to the nearest. What the graph converts
     to its float dtype, it converts to ``dtype``.
 
-    >>> import gradspec as gs
     >>> print(with_floats(gs.trace(lambda x: x * 0.5, gs.f32[2]), gs.f64))
     graph(x: f64[2]):
       c            : f64[()] = constant 0.5

@@ -35,7 +35,6 @@ def jvp(function: Function, primals: Sequence[object], tangents: Sequence[object
     Primals and tangents are sequences of arguments, each an array or a tree of arrays. Integers have no tangent: pass
     None for them.
 
-    >>> import numpy as np
     >>> jvp(lambda x: x * x, (np.array([3.0]),), (np.array([1.0]),))
     (array([9.]), array([6.]))
     """
@@ -60,7 +59,6 @@ def _jvp(function: Function, arguments: tuple[object, ...], directions: tuple[ob
 def vjp(function: Function, *primals: object) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """``(result, pullback)``; ``pullback(cotangent)`` returns one cotangent per primal (None for integers).
 
-    >>> import numpy as np
     >>> result, pullback = vjp(lambda x, y: x * y, np.array([3.0]), np.array([4.0]))
     >>> pullback(np.array([1.0]))
     (array([4.]), array([3.]))
@@ -89,8 +87,6 @@ def _vjp(function: Function, *primals: object) -> tuple[Any, Callable[[Any], tup
 def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Callable[..., tuple[Any, Any]]:
     """A function that returns ``(value, gradient)`` of a scalar ``function`` with respect to the arguments ``argnums``.
 
-    >>> import numpy as np
-    >>> import gradspec as gs
     >>> value, gradient = value_and_grad(lambda x: gs.sum(x * x))(np.array([1.0, 2.0]))
     >>> float(value), gradient.tolist()
     (5.0, [2.0, 4.0])
@@ -117,8 +113,6 @@ def value_and_grad(function: Function, argnums: int | Sequence[int] = 0) -> Call
 def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
     """The gradient of a scalar function with respect to the arguments ``argnums``.
 
-    >>> import numpy as np
-    >>> import gradspec as gs
     >>> grad(lambda x: gs.sum(x * x))(np.array([1.0, 2.0]))
     array([2., 4.])
     """
@@ -134,8 +128,6 @@ def grad(function: Function, argnums: int | Sequence[int] = 0) -> Function:
 def hvp(function: Function, x: Tree, v: Tree) -> Tree:
     """The Hessian of a scalar function at ``x``, times ``v``: forward over reverse.
 
-    >>> import numpy as np
-    >>> import gradspec as gs
     >>> hvp(lambda x: gs.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 6., 12.])
     """
@@ -149,7 +141,6 @@ def jacobian(function: Function, mode: str = "forward") -> Function:
     If the result is a tree, so is the Jacobian; if the argument is one, every leaf of the Jacobian is again a tree.
     Pairs that involve an integer have None.
 
-    >>> import numpy as np
     >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
            [0., 4.]])

@@ -143,7 +143,6 @@ def _rewritten(graph: Graph, replace: Rule) -> Graph:
 def decompose(graph: Graph, keep: Set[str] = frozenset()) -> Graph:
     """``graph`` made of the core and of the operators whose names are in ``keep``.
 
-    >>> import gradspec as gs
     >>> print(decompose(gs.trace(gs.silu, gs.f32[2]), keep={"sigmoid"}))
     graph(x: f32[2]):
       sigmoid : f32[2] = sigmoid(x)
@@ -167,7 +166,6 @@ def decompose(graph: Graph, keep: Set[str] = frozenset()) -> Graph:
 def split(graph: Graph, late: Sequence[Var]) -> tuple[Graph, Graph]:
     """``(other inputs) → middle`` and ``(middle…, late…) → outputs``: together they do what ``graph`` does.
 
-    >>> import gradspec as gs
     >>> g = gs.trace(lambda w, x: gs.abs(w) * x, gs.f32[2], gs.f32[2])
     >>> first, second = split(g, g.inputs[1:])
     >>> print(first)

@@ -24,7 +24,6 @@ def trace(function: Callable[..., Any], *types: object, allow_unused: bool = Fal
 
     ``types`` may be tuples, lists and dicts of types; the graph's inputs are their leaves in order.
 
-    >>> import gradspec as gs
     >>> gs.trace(lambda x, y: x * y, gs.f32[3], gs.f32[3]).outputs
     (mul: f32[3],)
     """

@@ -94,7 +94,6 @@ def _cut(span: range, most: int, focus: int) -> range:
 def written(value: object) -> str:
     """A number in full, without a fraction that is zero.
 
-    >>> import numpy as np
     >>> written(np.float32(0.1)), written(np.float16(-2)), written(np.int8(7)), written(None)
     ('0.1', '-2', '7', '')
     """

@@ -35,7 +35,7 @@ _CPU = torch.device("cpu")
 def call(graph: Graph, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The outputs of a graph, in memory of their own; autograd, ``torch.func``, compilers and tracers may watch.
 
-    >>> import gradspec as gs, torch
+    >>> import torch
     >>> square = gs.trace(lambda x: x * x, gs.f32[2])
     >>> torch.func.jvp(lambda x: call(square, [x])[0], (torch.tensor([1.0, 3.0]),), (torch.ones(2),))[1]
     tensor([2., 6.])

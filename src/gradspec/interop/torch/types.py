@@ -22,7 +22,6 @@ _BITS = {DTYPES["bf16"].numpy: torch.int16, **{d.numpy: torch.uint8 for d in STO
 def torch_dtype(dtype: DType) -> torch.dtype:
     """PyTorch's name for a dtype.
 
-    >>> import gradspec as gs
     >>> torch_dtype(gs.bf16)
     torch.bfloat16
     """
@@ -104,7 +103,6 @@ def _plain(tensor: Tensor) -> Tensor:
 def tensor_of(array: Array) -> Tensor:
     """The array's memory as a tensor, which keeps the array alive: nothing is copied.
 
-    >>> import numpy as np
     >>> x = np.zeros(2)
     >>> tensor_of(x)[1] = 5.0
     >>> x

@@ -42,7 +42,6 @@ OF_REFERENCES: tuple[tuple[str, Any], ...] = (("values", {}), ("no_grad", ()), (
 class ReferenceKernel(OwnTarget):
     """A kernel, judged by a reference.
 
-    >>> import gradspec as gs
     >>> target = ReferenceKernel(lambda x: np.maximum(x, 0), lambda x: gs.relu(x), "f32[8,64]")
     >>> target.references[0].types
     ((f32[8, 64],),)

@@ -37,7 +37,6 @@ def reference_from(
 ) -> Reference:
     """The reference that a specification is, perhaps of the library ``array``, which it need not name.
 
-    >>> import gradspec as gs
     >>> reference = reference_from(lambda x: gs.relu(x), "f32[8,64]")
     >>> reference.problem(reference.types[0]).shapes
     ((8, 64),)
