@@ -36,15 +36,14 @@ from gradspec.interop import from_jax, from_onnx, from_torch, to_jax, to_onnx, t
 from gradspec.interop.weights import bind, load_weights, save_weights
 from gradspec.ops.bits import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, left_shift, right_shift
 from gradspec.ops.conv import conv, conv_transpose
-from gradspec.ops.convert import convert
+from gradspec.ops.convert import convert, round_to
 from gradspec.ops.einsum import einsum
-from gradspec.ops.gather import gather, scatter, scatter_add, take
+from gradspec.ops.gather import gather, scatter, scatter_add, sort, take, topk
 from gradspec.ops.grid_sample import grid_sample
 from gradspec.ops.layout import concat, pad, slice, transpose
 from gradspec.ops.linear import batch_norm, linear, matmul
 from gradspec.ops.loss import cross_entropy, mse_loss
 from gradspec.ops.lp_pool import lp_pool
-from gradspec.ops.minifloat import round_to
 from gradspec.ops.pointwise import (
     abs,
     add,
@@ -82,7 +81,6 @@ from gradspec.ops.resize import resize
 from gradspec.ops.select import equal, greater, less, where
 from gradspec.ops.shape import broadcast_to, flatten, reshape, sum
 from gradspec.ops.smooth_pool import smooth_max_pool
-from gradspec.ops.topk import sort, topk
 from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.runtime.calls import cache_calls as _cache_calls

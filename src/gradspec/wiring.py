@@ -21,7 +21,7 @@ from gradspec.ops.select import equal, greater, where
 from gradspec.runtime.calls import eager, run
 from gradspec.runtime.task import BACKENDS, Backend
 from gradspec.saving.graphs import save
-from gradspec.transforms.batch import batch
+from gradspec.transforms.copy import batch
 from gradspec.transforms.jvp import jvp
 from gradspec.transforms.simplify import simplify
 from gradspec.transforms.vjp import vjp

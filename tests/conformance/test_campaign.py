@@ -19,7 +19,8 @@ import pytest
 import gradspec as gs
 from conformance import kernel_doubles
 from gradspec.conformance.campaign import drive as driving
-from gradspec.conformance.campaign import findings, isolated
+from gradspec.conformance.campaign import drive as findings
+from gradspec.conformance.campaign import isolated
 from gradspec.conformance.campaign.check import Campaign
 from gradspec.conformance.campaign.drive import BatchPlan, Drive, Ledger
 from gradspec.conformance.campaign.isolated import TargetError

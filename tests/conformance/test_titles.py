@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.conformance.campaign.findings import sort_worst_first
+from gradspec.conformance.campaign.drive import sort_worst_first
 from gradspec.conformance.model.verdict import RULES, Finding
 from gradspec.conformance.shrink.titles import SEVERITIES, severity, title
 from gradspec.testing import check_kernel

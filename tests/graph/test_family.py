@@ -11,7 +11,7 @@ import pytest
 import gradspec as gs
 from gradspec.graph.family import Family, OpenType
 from gradspec.graph.types import type_of
-from gradspec.transforms.floats import with_floats
+from gradspec.transforms.copy import with_floats
 
 WEIGHT = np.random.default_rng(0).standard_normal((4, 3))
 

@@ -13,7 +13,7 @@ import pytest
 import gradspec as gs
 from gradspec.domains import Ball, Dual
 from gradspec.graph.graph import check
-from gradspec.transforms.floats import with_floats
+from gradspec.transforms.copy import with_floats
 from graph.op_cases import GraphCase, dyadics
 
 ROWS = Path(__file__).parent / "rows"

@@ -11,7 +11,7 @@ import pytest
 
 import gradspec as gs
 from gradspec.domains import Ball
-from gradspec.ops import topk
+from gradspec.ops import gather as topk
 from gradspec.ops.box import BoundArithmetic
 from gradspec.ops.core import operators
 from gradspec.ops.pointwise import gate, step

@@ -14,7 +14,7 @@ from gradspec.ops.pointwise import NONE, broadcast_apply, maximum, minimum
 from gradspec.ops.rules import same_types
 from gradspec.ops.select import equal
 from gradspec.ops.shape import leading_batch
-from gradspec.spec import bits as spec
+from gradspec.spec import pointwise as spec
 from gradspec.spec.tensor import Tensor
 
 

@@ -17,10 +17,9 @@ from gradspec.graph.ir import IMPLIED, Crop, Op, Operand, Sums, Var, ones, usual
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
 from gradspec.ops.layout import transpose, turned
 from gradspec.ops.linear import biased_jvp, matmul, merge_batch, split_batch
-from gradspec.ops.rules import applying, require_count
+from gradspec.ops.rules import applying, most_cells, most_windows, require_count
 from gradspec.ops.shape import broadcast_to, reshape, with_leading_axis
 from gradspec.ops.shape import sum as sum_over
-from gradspec.ops.terms import most_cells, most_windows
 from gradspec.ops.windows import gather_windows, scatter_windows
 from gradspec.spec.conv import Form, compare, conv_form, plus_bias, read, transposed_form, write
 from gradspec.spec.errors import ShapeError

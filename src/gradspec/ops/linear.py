@@ -15,10 +15,9 @@ from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.layout import transpose
 from gradspec.ops.pointwise import abs, exact_number, sqrt
-from gradspec.ops.rules import broadcast_shape, require_count
+from gradspec.ops.rules import broadcast_shape, require_count, rounded_number
 from gradspec.ops.shape import broadcast_to, leading_batch, reshape, with_leading_axis
 from gradspec.ops.shape import sum as sum_over
-from gradspec.ops.terms import rounded_number
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.linear import batch_norm as batch_norm_spec
 from gradspec.spec.linear import product, swap_last

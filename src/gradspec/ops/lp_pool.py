@@ -28,10 +28,9 @@ from gradspec.ops.pool import (
     sliding_windows,
     windows_of,
 )
-from gradspec.ops.rules import pointwise_spec, same_types
+from gradspec.ops.rules import most_cells, pointwise_spec, same_types
 from gradspec.ops.select import equal, greater, where
 from gradspec.ops.shape import leading_batch
-from gradspec.ops.terms import most_cells
 from gradspec.ops.windows import sum_windows
 from gradspec.spec.lp_pool import abs_power, require_exponent
 from gradspec.spec.lp_pool import lp_pool as lp_pool_spec

@@ -19,9 +19,8 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Attributes, JvpResult, NoAttributes, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import DType, TensorType, boolean, require_floats, require_numbers, require_one_dtype, type_of
 from gradspec.ops.box import OPERATORS, BoundedNode, BoundingLine, Box, Curve, Lines, Slope
-from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, same_types
+from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, lowest_bit, rounded_number, same_types
 from gradspec.ops.shape import broadcast_to, leading_batch
-from gradspec.ops.terms import lowest_bit, rounded_number
 from gradspec.spec import pointwise as spec
 from gradspec.spec.errors import DTypeError
 from gradspec.spec.tensor import Tensor

@@ -28,11 +28,10 @@ from gradspec.ops.gather import GATHER_ROWS, moved
 from gradspec.ops.layout import AlongAxis, concat
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, gate, maximum, minimum
-from gradspec.ops.rules import applying, increasing
+from gradspec.ops.rules import applying, common_count, division, increasing, inverse_bit, most_cells, most_windows
 from gradspec.ops.select import equal, less, where
 from gradspec.ops.shape import broadcast_to, leading_batch, reshape
 from gradspec.ops.shape import sum as sum_over
-from gradspec.ops.terms import common_count, division, inverse_bit, most_cells, most_windows
 from gradspec.ops.unpool import max_gather, max_unpool
 from gradspec.ops.windows import (
     are_cells,

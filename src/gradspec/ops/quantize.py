@@ -15,10 +15,10 @@ from gradspec.ops.convert import convert
 from gradspec.ops.rules import require_count
 from gradspec.ops.shape import broadcast_to, reshape, spread
 from gradspec.ops.shape import sum as sum_over
+from gradspec.spec.convert import NO_DERIVATIVE, QUANTIZED, full_shape
+from gradspec.spec.convert import dequantize as dequantize_spec
+from gradspec.spec.convert import quantize as quantize_spec
 from gradspec.spec.errors import DTypeError, UnsupportedError
-from gradspec.spec.quantize import NO_DERIVATIVE, QUANTIZED, full_shape
-from gradspec.spec.quantize import dequantize as dequantize_spec
-from gradspec.spec.quantize import quantize as quantize_spec
 
 NONE = NoAttributes()
 

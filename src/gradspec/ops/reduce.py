@@ -13,7 +13,7 @@ from gradspec.ops.gather import moved
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.pointwise import detach, exact_number, exp, log
 from gradspec.ops.pool import global_max_pool
-from gradspec.ops.rules import applying, recorded_axis
+from gradspec.ops.rules import applying, division, inverse_bit, recorded_axis
 from gradspec.ops.shape import (
     Axes,
     axes_batch,
@@ -26,7 +26,6 @@ from gradspec.ops.shape import (
     sum,
 )
 from gradspec.ops.softmax_bounds import log_softmax_box, log_softmax_lines, softmax_box, softmax_lines
-from gradspec.ops.terms import division, inverse_bit
 from gradspec.spec import reduce as spec
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.layout import normal_axis

@@ -11,7 +11,7 @@ from gradspec.ops.box import BoundedNode, Box
 from gradspec.ops.pointwise import maximum, minimum
 from gradspec.ops.rules import applying, broadcast_shape, require_count, same_types
 from gradspec.ops.shape import broadcast_to, leading_batch
-from gradspec.spec import select as spec
+from gradspec.spec import pointwise as spec
 from gradspec.spec.errors import DTypeError, ShapeError
 
 NONE = NoAttributes()

@@ -43,10 +43,10 @@ from gradspec.ops.pool import (
     windows_of,
     zero_of,
 )
+from gradspec.ops.rules import most_cells, most_windows
 from gradspec.ops.select import equal, less, where
 from gradspec.ops.shape import broadcast_to, leading_batch, reshape
 from gradspec.ops.shape import sum as sum_over
-from gradspec.ops.terms import most_cells, most_windows
 from gradspec.ops.windows import are_cells, are_taps, gather_competitors, gather_windows, mask, scatter_windows
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.smooth_pool import settled, smooth_max_pool_jvp, smooth_max_pool_vjp

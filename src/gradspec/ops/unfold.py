@@ -10,9 +10,8 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import TensorType, require_numbers
 from gradspec.ops.conv import Sizes, StatedWindows, add_columns, columns
-from gradspec.ops.rules import applying
+from gradspec.ops.rules import applying, most_windows
 from gradspec.ops.shape import leading_batch
-from gradspec.ops.terms import most_windows
 from gradspec.spec.errors import ShapeError
 from gradspec.spec.unfold import fold as fold_spec
 from gradspec.spec.unfold import unfold as unfold_spec

@@ -11,7 +11,6 @@ axes, which also take an int where the N-d form wants one size per axis.
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-from gradspec.spec.bits import bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift
 from gradspec.spec.conv import (
     conv,
     conv_jvp,
@@ -20,33 +19,39 @@ from gradspec.spec.conv import (
     conv_transpose_vjp,
     conv_vjp,
 )
-from gradspec.spec.convert import convert
+from gradspec.spec.convert import convert, dequantize, quantize, round_to
 from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
-from gradspec.spec.gather import gather_rows, scatter_add_rows, scatter_rows
+from gradspec.spec.gather import gather_rows, scatter_add_rows, scatter_rows, top_places, topk
 from gradspec.spec.layout import broadcast_to, concat, flatten, pad, reshape, slice, transpose
 from gradspec.spec.linear import batch_norm, linear, matmul
 from gradspec.spec.loss import cross_entropy, mse_loss, put_label, take_label
 from gradspec.spec.lp_pool import lp_pool
-from gradspec.spec.minifloat import round_to
 from gradspec.spec.pointwise import (
     abs,
     add,
     atan,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
     clamp,
     cos,
     detach,
     div,
+    equal,
     erf,
     exp,
     floor,
     gelu,
+    greater,
     leaky_relu,
+    left_shift,
     log,
     maximum,
     minimum,
     mul,
     neg,
     relu,
+    right_shift,
     round,
     scale,
     sigmoid,
@@ -57,6 +62,7 @@ from gradspec.spec.pointwise import (
     sub,
     tanh,
     trunc_divide,
+    where,
 )
 from gradspec.spec.pool import (
     adaptive_avg_pool,
@@ -78,12 +84,10 @@ from gradspec.spec.pool import (
     max_pool_jvp,
     max_pool_vjp,
 )
-from gradspec.spec.quantize import dequantize, quantize
 from gradspec.spec.ranked import ranked_names as _ranked_names
 from gradspec.spec.ranked import ranked_operator as _ranked_operator
 from gradspec.spec.reduce import cumsum, log_softmax, mean, mean_transpose, softmax, sum
 from gradspec.spec.resize import resize
-from gradspec.spec.select import equal, greater, where
 from gradspec.spec.smooth_pool import (
     smooth_max_pool,
     smooth_max_pool_jvp,
@@ -92,7 +96,6 @@ from gradspec.spec.smooth_pool import (
     smooth_max_pool_vjp,
 )
 from gradspec.spec.tensor import Tensor, tensor
-from gradspec.spec.topk import top_places, topk
 from gradspec.spec.unfold import fold, fold_jvp, fold_vjp, unfold, unfold_jvp, unfold_vjp
 from gradspec.spec.unpool import (
     max_gather,

@@ -15,8 +15,8 @@ from functools import reduce
 from numbers import Integral
 
 from gradspec.spec import scalar
-from gradspec.spec.errors import ShapeError, UnsupportedError
-from gradspec.spec.scalar import Scalar, embed, hull, increasing, larger, order
+from gradspec.spec.errors import AmbiguityError, ShapeError, UnsupportedError
+from gradspec.spec.scalar import Scalar, embed, ends, hull, increasing, larger, order
 from gradspec.spec.tensor import Tensor, TensorLike, tensor
 
 APPROXIMATIONS = ("none", "tanh")
@@ -449,3 +449,119 @@ def gate(weight: TensorLike, t: TensorLike) -> Tensor:
     [0.0, 2.0]
     """
     return cellwise("gate", lambda w, v: embed(v, 0) if w == 0 else v * w, weight, t)
+
+
+# --- integers by their bits -------------------------------------------------------------------------------------------
+#
+# Integers by their bits: two's complement, of as many bits as there are.
+#
+# Kernels keep the bits of the dtype and wrap around. No dtype has more than 64, so a shift by more, or by a negative
+# count, moves every bit out.
+
+BITS = 64
+
+
+def bitwise_and(a: TensorLike, b: TensorLike) -> Tensor:
+    """The bits that both have.
+
+    >>> bitwise_and([12, -1], [10, 5]).tolist()
+    [8, 5]
+    """
+    return cellwise("bitwise_and", operator.and_, a, b)
+
+
+def bitwise_or(a: TensorLike, b: TensorLike) -> Tensor:
+    """The bits that either has.
+
+    >>> bitwise_or([12, -8], [10, 5]).tolist()
+    [14, -3]
+    """
+    return cellwise("bitwise_or", operator.or_, a, b)
+
+
+def bitwise_xor(a: TensorLike, b: TensorLike) -> Tensor:
+    """The bits that one of them has and the other has not.
+
+    >>> bitwise_xor([12, -1], [10, 5]).tolist()
+    [6, -6]
+    """
+    return cellwise("bitwise_xor", operator.xor, a, b)
+
+
+def left_shift(a: TensorLike, count: TensorLike) -> Tensor:
+    """``a · 2^count``; 0 if every bit is moved out.
+
+    >>> left_shift([3, -3, 3], [2, 2, -1]).tolist()
+    [12, -12, 0]
+    """
+    return cellwise("left_shift", lambda n, count: n << count if 0 <= count < BITS else 0, a, count)
+
+
+def right_shift(a: TensorLike, count: TensorLike) -> Tensor:
+    """``a / 2^count`` rounded down, which is 0 or −1 if every bit is moved out.
+
+    >>> right_shift([12, -13, -13], [2, 2, -1]).tolist()
+    [3, -4, -1]
+    """
+    return cellwise("right_shift", lambda n, count: n >> (count if 0 <= count < BITS else BITS), a, count)
+
+
+# --- comparisons and selections ---------------------------------------------------------------------------------------
+#
+# Comparisons, whose results are true or false, and the choice between two tensors by such results.
+#
+# A comparison with a NaN is false. Enclosures must decide it: no truth value encloses both.
+
+
+def greater(a: TensorLike, b: TensorLike) -> Tensor:
+    """Whether ``a > b``.
+
+    >>> greater([1, 2, 3], [2, 2, 2]).tolist()
+    [False, False, True]
+    """
+    return cellwise("greater", _is_greater, a, b)
+
+
+def equal(a: TensorLike, b: TensorLike) -> Tensor:
+    """Whether ``a = b``.
+
+    >>> equal([1, 2, 3], [2, 2, 2]).tolist()
+    [False, True, False]
+    """
+    return cellwise("equal", _is_equal, a, b)
+
+
+def where(condition: TensorLike, a: TensorLike, b: TensorLike) -> Tensor:
+    """``a`` where the condition is true, ``b`` elsewhere; what is not chosen takes no part.
+
+    >>> where([True, False], [1, 2], [10, 20]).tolist()
+    [1, 20]
+    """
+    return cellwise("where", lambda is_true, p, q: p if is_true else q, _truths(condition), a, b)
+
+
+def _truths(condition: TensorLike) -> TensorLike:
+    """An array of booleans as a tensor of Python's."""
+    is_array = getattr(getattr(condition, "dtype", None), "kind", None) == "b"
+    return Tensor(condition.shape, map(bool, condition.flat)) if is_array else condition
+
+
+def _is_greater(a: Scalar, b: Scalar) -> bool:
+    (a_low, a_high), (b_low, b_high) = ends(a), ends(b)
+    return _decided(certain=bool(a_low > b_high), possible=bool(a_high > b_low), a=a, b=b)
+
+
+def _is_equal(a: Scalar, b: Scalar) -> bool:
+    (a_low, a_high), (b_low, b_high) = ends(a), ends(b)
+    certain = bool(a_low == b_high and a_high == b_low)
+    return _decided(certain, certain or bool(_at_most(a_low, b_high) and _at_most(b_low, a_high)), a, b)
+
+
+def _at_most(a: Scalar, b: Scalar) -> Scalar:
+    return a < b or a == b
+
+
+def _decided(certain: bool, possible: bool, a: Scalar, b: Scalar) -> bool:
+    if possible and not certain:
+        raise AmbiguityError(f"{a} and {b} may compare either way; give narrower enclosures")
+    return certain

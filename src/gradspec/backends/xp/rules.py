@@ -10,20 +10,18 @@ import numpy as np
 from gradspec.backends.xp.namespace import Array, Lowering, Namespace
 from gradspec.graph.ir import NoAttributes
 from gradspec.graph.types import DTYPES, DType
-from gradspec.ops.convert import Conversion
-from gradspec.ops.gather import RowPlaces
+from gradspec.ops.convert import Conversion, SmallFormat
+from gradspec.ops.gather import RowPlaces, Top
 from gradspec.ops.layout import AlongAxis
 from gradspec.ops.linear import BatchNorm, Product
 from gradspec.ops.loss import PutLabel
 from gradspec.ops.lp_pool import AbsPower
-from gradspec.ops.minifloat import SmallFormat
 from gradspec.ops.pointwise import Approximation, Beta, ClampRange, Levels
 from gradspec.ops.quantize import Quantization
 from gradspec.ops.reduce import CumSum, MeanTranspose
-from gradspec.ops.topk import Top
+from gradspec.spec.convert import format_of
 from gradspec.spec.gather import index_outside
 from gradspec.spec.loss import label_outside
-from gradspec.spec.minifloat import format_of
 from gradspec.spec.pointwise import GELU_CUBIC, GELU_SCALE
 from gradspec.spec.reduce import reduced_sizes, terms_of_mean
 

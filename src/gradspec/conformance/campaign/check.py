@@ -15,8 +15,15 @@ from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign import drive
-from gradspec.conformance.campaign.drive import BatchPlan, Drive, Ledger
-from gradspec.conformance.campaign.findings import A_CAUSE, shrink_failures, shrink_failures_by, sort_worst_first
+from gradspec.conformance.campaign.drive import (
+    A_CAUSE,
+    BatchPlan,
+    Drive,
+    Ledger,
+    shrink_failures,
+    shrink_failures_by,
+    sort_worst_first,
+)
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.reproduce import (

@@ -32,7 +32,7 @@ from gradspec.interop.onnx.node import OnnxNode, Signature, Value, attributes_of
 from gradspec.interop.onnx.nodes import FOREIGN, HANDLERS
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
-from gradspec.transforms.floats import with_floats
+from gradspec.transforms.copy import with_floats
 
 MAX_DEPTH = 32
 """Functions and branches inside each other."""

@@ -24,11 +24,11 @@ from gradspec.interop.jax.primitives.layout import (
     to_dtype,
     uniform,
 )
-from gradspec.ops import bits, topk
+from gradspec.ops import bits
 from gradspec.ops import pointwise as ops
 from gradspec.ops.conv import WRITE, Convolution, conv
 from gradspec.ops.einsum import einsum
-from gradspec.ops.gather import gather
+from gradspec.ops.gather import gather, sort, topk
 from gradspec.ops.layout import TRANSPOSE, concat, getitem, transpose
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
 from gradspec.ops.pool import MAX_POOL, MAX_POOL_GATHER, MAX_POOL_SCATTER, MaxPool, avg_pool, max_pool, sliding_windows
@@ -297,17 +297,17 @@ def _running(function: Callable[[Var, int], Any]) -> Rule:
 
 
 def _top_k(x: Var, *, k: int, axis: int = -1) -> Any:
-    values, places = topk.topk(x, k, axis)
+    values, places = topk(x, k, axis)
     return values, to_dtype(places, np.int32)
 
 
 def _sort(*operands: Var, dimension: int, num_keys: int) -> Any:
     """By the first key and, where it is equal, by the next: stably by each, the last one first."""
     if len(operands) == 1:
-        return (to_dtype(topk.sort(ordered(operands[0]), dimension)[0], operands[0].dtype),)
+        return (to_dtype(sort(ordered(operands[0]), dimension)[0], operands[0].dtype),)
     sorted_: Sequence[Any] = operands
     for key in reversed(range(num_keys)):
-        _, places = topk.sort(ordered(sorted_[key]), dimension)
+        _, places = sort(ordered(sorted_[key]), dimension)
         sorted_ = [gather(v, dimension, places) for v in sorted_]
     return sorted_
 

@@ -25,7 +25,7 @@ from gradspec.interop.onnx.emit.emitter import (
     emits_each,
 )
 from gradspec.ops.convert import Conversion
-from gradspec.ops.gather import RowPlaces
+from gradspec.ops.gather import RowPlaces, Top
 from gradspec.ops.layout import AlongAxis, Padding, Slices
 from gradspec.ops.linear import BatchNorm, Product
 from gradspec.ops.lp_pool import AbsPower
@@ -33,7 +33,6 @@ from gradspec.ops.pointwise import Beta, ClampRange, NegativeSlope
 from gradspec.ops.quantize import Quantization
 from gradspec.ops.reduce import CumSum
 from gradspec.ops.shape import Axes
-from gradspec.ops.topk import Top
 
 NAMESAKES = (
     *("Abs", "Add", "Atan", "Cos", "Div", "Erf", "Exp", "Floor", "Log", "Mul", "Round", "Sigmoid", "Sin", "Sqrt"),

@@ -1,7 +1,7 @@
 """How each operator of ONNX is written in gradspec's, by its name; every handler knows all versions of its operator."""
 
 from gradspec.interop.onnx.node import Handler, Signature
-from gradspec.interop.onnx.nodes import arithmetic, attention, fused, layout, loops, quantize, windows
+from gradspec.interop.onnx.nodes import arithmetic, attention, fused, layout, quantize, windows
 
 _FOREIGN = fused.FOREIGN | quantize.FOREIGN
 
@@ -9,7 +9,6 @@ HANDLERS: dict[str, Handler] = {
     **layout.HANDLERS,
     **arithmetic.HANDLERS,
     **attention.HANDLERS,
-    **loops.HANDLERS,
     **windows.HANDLERS,
     **quantize.HANDLERS,
     **{name: handler for name, (handler, _) in _FOREIGN.items()},

@@ -24,7 +24,6 @@ from gradspec.interop.torch.aten.table import (
 )
 from gradspec.interop.torch.types import gradspec_dtype
 from gradspec.ops import gather as rows
-from gradspec.ops import topk as ordered
 from gradspec.ops.gather import GATHER_ROWS, from_the_front, moved
 from gradspec.ops.grid_sample import grid_sample
 from gradspec.ops.layout import AlongAxis, concat, getitem, transpose
@@ -441,13 +440,13 @@ def _count_from_front(index: Array, n: int) -> Array:
 
 @reads("topk")
 def _topk(x: Var, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    return ordered.topk(x, k, dim, largest)
+    return rows.topk(x, k, dim, largest)
 
 
 @reads("kthvalue")
 def _kth_value(x: Var, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     key = _key(x, dim, slice(k - 1, k) if keepdim else k - 1)
-    return tuple(getitem(v, key) for v in ordered.sort(x, positive_axis(dim, x.ndim)))
+    return tuple(getitem(v, key) for v in rows.sort(x, positive_axis(dim, x.ndim)))
 
 
 @reads("median.dim")
@@ -469,10 +468,10 @@ def _grid_sampler(x: Var, grid: Var, interpolation_mode: int, padding_mode: int,
 
 reads_each(
     {
-        "sort": lambda x, dim=-1, descending=False: ordered.sort(x, dim, descending),
-        "sort.stable": lambda x, *, stable, dim=-1, descending=False: ordered.sort(x, dim, descending),
-        "argsort": lambda x, dim=-1, descending=False: ordered.sort(x, dim, descending)[1],
-        "argsort.stable": lambda x, *, stable, dim=-1, descending=False: ordered.sort(x, dim, descending)[1],
+        "sort": lambda x, dim=-1, descending=False: rows.sort(x, dim, descending),
+        "sort.stable": lambda x, *, stable, dim=-1, descending=False: rows.sort(x, dim, descending),
+        "argsort": lambda x, dim=-1, descending=False: rows.sort(x, dim, descending)[1],
+        "argsort.stable": lambda x, *, stable, dim=-1, descending=False: rows.sort(x, dim, descending)[1],
         "median.default": lambda x: _median(reshape(x, (-1,)), 0)[0],
     }
 )
