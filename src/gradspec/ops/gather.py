@@ -23,7 +23,7 @@ from gradspec.ops.layout import AlongAxis, concat, every_axis, getitem, transpos
 from gradspec.ops.pointwise import add, maximum, minimum
 from gradspec.ops.rules import applying, recorded_axis
 from gradspec.ops.select import equal, greater, less, where
-from gradspec.ops.shape import broadcast_to, leading_batch, reshape, with_leading_axis
+from gradspec.ops.shape import axis_batch, broadcast_to, leading_batch, reshape
 from gradspec.ops.shape import sum as sum_over
 from gradspec.spec import gather as spec
 from gradspec.spec.errors import ShapeError
@@ -44,10 +44,10 @@ def _gather_types(attrs: AlongAxis, x: TensorType, indices: TensorType) -> tuple
     return (TensorType(x.dtype, shape),)
 
 
-def _gather_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
+def _gather_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
     if attrs.axis == 0 and not batched[0]:  # every index may name every row already
         return (apply(op, attrs, *operands_),)
-    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
+    return axis_batch(op, attrs, operands_, batched)
 
 
 def _any_row(node: BoundedNode, x: Box, indices: Box) -> Box:
@@ -92,16 +92,12 @@ def _scatter_add_types(attrs: RowPlaces, x: TensorType, indices: TensorType) -> 
     return (TensorType(x.dtype, spec.scattered_shape(x.shape, indices.shape, attrs.axis, attrs.size)),)
 
 
-def _scatter_add_batch(op: Op, attrs: RowPlaces, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, RowPlaces(attrs.axis + 1, attrs.size), *with_leading_axis(operands_, batched)),)
-
-
 SCATTER_ADD_ROWS: Op = Op(
     "scatter_add_rows",
     RowPlaces,
     types=_scatter_add_types,
     spec=lambda attrs, x, indices: (spec.scatter_add_rows(x, indices, attrs.axis, attrs.size),),
-    batch=_scatter_add_batch,
+    batch=axis_batch,
     linear="jointly",
     sums=Sums(
         max_roundings=lambda attrs, x, indices: prod(indices.shape[attrs.axis :]), fixed=(1,), coefficient_quantum=ones
@@ -121,10 +117,6 @@ def _scatter_types(attrs: AlongAxis, x: TensorType, indices: TensorType, rows: T
     if rows.shape != (needed := spec.gathered_shape(x.shape, indices.shape, axis)):
         raise ShapeError(f"the rows have shape {rows.shape}, and the indices name rows of shape {needed}")
     return (x,)
-
-
-def _scatter_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
 
 
 def _scatter_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_: Sequence[Var], i: int) -> Var:
@@ -151,7 +143,7 @@ SCATTER_ROWS: Op = Op(
     AlongAxis,
     types=_scatter_types,
     spec=lambda attrs, x, indices, rows: (spec.scatter_rows(x, indices, rows, attrs.axis),),
-    batch=_scatter_batch,
+    batch=axis_batch,
     linear="jointly",
     sums=INDEXED,
     transpose=_scatter_transpose,

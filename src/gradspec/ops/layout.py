@@ -14,7 +14,7 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, JvpResult, Op, Operand, Sums, Var
 from gradspec.graph.types import TensorType, boolean, number_as, require_one_dtype, type_of
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.shape import reshape, with_leading_axis
+from gradspec.ops.shape import axis_batch, reshape
 from gradspec.spec import layout as spec
 from gradspec.spec.errors import DTypeError, ShapeError
 
@@ -106,16 +106,12 @@ def _concat_transpose(attrs: AlongAxis, cotangents: Sequence[Var], xs: Sequence[
     return getitem(g, tuple(window))
 
 
-def _concat_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
-
-
 CONCAT = Op(
     "concat",
     AlongAxis,
     types=_concat_types,
     spec=lambda attrs, *xs: (spec.concat(xs, attrs.axis),),
-    batch=_concat_batch,
+    batch=axis_batch,
     linear="jointly",
     is_data_movement=True,
     sums=MOVED,

@@ -15,7 +15,7 @@ from gradspec.ops.layout import AlongAxis
 from gradspec.ops.pointwise import neg
 from gradspec.ops.reduce import log_softmax, mean
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.shape import sum, with_leading_axis
+from gradspec.ops.shape import axis_batch, sum
 from gradspec.spec import loss as spec
 from gradspec.spec.window import whole_number
 
@@ -56,16 +56,12 @@ def _take_label_transpose(attrs: AlongAxis, cotangents: Sequence[Var], operands_
     return apply(PUT_LABEL, PutLabel(attrs.axis, x.shape[attrs.axis]), cotangents[0], labels)
 
 
-def _take_label_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, AlongAxis(attrs.axis + 1), *with_leading_axis(operands_, batched)),)
-
-
 TAKE_LABEL = Op(
     "take_label",
     AlongAxis,
     types=_take_label_types,
     spec=lambda attrs, x, labels: (spec.take_label(x, labels, attrs.axis),),
-    batch=_take_label_batch,
+    batch=axis_batch,
     linear="jointly",
     sums=INDEXED,
     transpose=_take_label_transpose,
@@ -88,10 +84,6 @@ def _put_label_types(attrs: PutLabel, x: TensorType, labels: TensorType) -> tupl
     return (TensorType(x.dtype, shape),)
 
 
-def _put_label_batch(op: Op, attrs: PutLabel, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, PutLabel(attrs.axis + 1, attrs.size), *with_leading_axis(operands_, batched)),)
-
-
 def _decompose_put_label(attrs: PutLabel, x: Var, labels: Var) -> tuple[Var]:
     nothing = x.owner.zeros(TensorType(x.dtype, (*x.shape, attrs.size)))
     return (moved(apply(SCATTER_ROWS, AlongAxis(x.ndim), nothing, labels, x), -1, attrs.axis),)
@@ -102,7 +94,7 @@ PUT_LABEL = Op(
     PutLabel,
     types=_put_label_types,
     spec=lambda attrs, x, labels: (spec.put_label(x, labels, attrs.axis, attrs.size),),
-    batch=_put_label_batch,
+    batch=axis_batch,
     linear="jointly",
     sums=INDEXED,
     transpose=lambda attrs, cotangents, operands, i: apply(

@@ -17,6 +17,7 @@ from gradspec.ops.rules import applying, division, inverse_bit, recorded_axis
 from gradspec.ops.shape import (
     Axes,
     axes_batch,
+    axis_batch,
     broadcast_to,
     one_further,
     reduced_terms,
@@ -141,7 +142,7 @@ CUMSUM = Op(
     CumSum,
     types=_cumsum_types,
     spec=lambda attrs, x: (spec.cumsum(x, attrs.axis, attrs.exclusive, attrs.reverse),),
-    batch=lambda op, attrs, operands_, batched: (apply(op, replace(attrs, axis=attrs.axis + 1), *operands_),),
+    batch=axis_batch,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, x: x.shape[attrs.axis], coefficient_quantum=ones),
     transpose=_cumsum_transpose,
@@ -172,10 +173,6 @@ def _axis_types(name: str) -> Callable[..., tuple[TensorType]]:
         return (x,)
 
     return types
-
-
-def _axis_batch(op: Op, attrs: AlongAxis, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, AlongAxis(attrs.axis + 1), *operands_),)
 
 
 def _softmax_jvp(attrs: AlongAxis, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
@@ -218,7 +215,7 @@ SOFTMAX = Op(
     AlongAxis,
     types=_axis_types("softmax"),
     spec=lambda attrs, x: (spec.softmax(x, attrs.axis),),
-    batch=_axis_batch,
+    batch=axis_batch,
     enclosure=softmax_box,
     relaxation=softmax_lines,
     jvp=_softmax_jvp,
@@ -245,7 +242,7 @@ LOG_SOFTMAX = Op(
     AlongAxis,
     types=_axis_types("log_softmax"),
     spec=lambda attrs, x: (spec.log_softmax(x, attrs.axis),),
-    batch=_axis_batch,
+    batch=axis_batch,
     enclosure=log_softmax_box,
     relaxation=log_softmax_lines,
     jvp=_log_softmax_jvp,

@@ -7,7 +7,7 @@ batching rule of most operators, which repeats operands that have no batch axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from gradspec.graph.builder import apply, apply_all, operands
@@ -198,6 +198,11 @@ def sum(x: Operand, axis: int | Sequence[int] | None = None, keepdims: bool = Fa
 def leading_batch(op: Op, attrs: Attributes, operands: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
     """The batching rule where leading axes are independent: the same node, one axis more on each operand."""
     return apply_all(op, attrs, *with_leading_axis(operands, batched))
+
+
+def axis_batch(op: Op, attrs: Attributes, operands: Sequence[Var], batched: Sequence[bool]) -> tuple[Var, ...]:
+    """The batching rule where the attributes name an axis: the same, with that axis one further."""
+    return leading_batch(op, replace(attrs, axis=attrs.axis + 1), operands, batched)
 
 
 def with_leading_axis(operands: Sequence[Var], batched: Sequence[bool]) -> list[Var]:
