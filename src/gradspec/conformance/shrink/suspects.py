@@ -153,9 +153,9 @@ def _is_stale(w: Wrong) -> bool:
     if got is None or meaning is None or not np.array_equal(got, w.got):
         return False
     assert isinstance(meaning, EnclosedMeaning)
-    right = [one.enclosed().centre for one in (w.meaning, meaning)]
+    here, there = (one.enclosed().centre for one in (w.meaning, meaning))
     is_right = meaning.judge(w.got, w.judgement.arithmetic).passed
-    return not is_right and not np.array_equal(*right, equal_nan=True)
+    return not is_right and not np.array_equal(here, there, equal_nan=True)
 
 
 Liberty: TypeAlias = tuple[str, Callable[[Arithmetic], Arithmetic], Guess]
