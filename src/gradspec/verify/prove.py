@@ -120,7 +120,7 @@ def prove(
     """Prove that no input of the property's boxes is unsafe, or find one that is.
 
     With ``kernels="any"`` a proof holds for whatever conforming kernels compute on inputs of the graph's dtype. A
-    counterexample is checked exactly, in rational numbers, and as the compiled kernels run it.
+    counterexample is checked as the compiled kernels run it and, by bounds or in rational numbers, of the reals.
 
     >>> import gradspec as gs
     >>> import numpy as np
