@@ -610,3 +610,17 @@ def test_the_checker_shares_no_code_with_the_prover(module: Any) -> None:
     own = [name.removeprefix("gradspec.") for name in imported if name and name.startswith("gradspec.")]
     assert own
     assert all(name.startswith((*TRUSTED[module], "verify.vnnlib")) for name in own)
+
+
+def test_the_bounds_of_a_leaf_do_not_depend_on_the_leaves_checked_with_it():
+    """A cell that bends over one box only is tightened over that box only: tighter is not better for what follows."""
+    network, random = CheckedNetwork(_dense(3, 12, 12, 12, 2), "any"), np.random.default_rng(0)
+    (x,) = network.graph.inputs
+    low = random.uniform(-1, 1, (16, 3))
+    high = low + random.choice([0.01, 0.1, 1.0], (16, 1))
+    together = network.tighten({x: (low, high)})
+    for box in range(len(low)):
+        alone = network.tighten({x: (low[box : box + 1], high[box : box + 1])})
+        for var, ends in alone.items():
+            for end, same in zip(ends, together[var], strict=True):
+                np.testing.assert_allclose(end[0], same[box], rtol=1e-12, atol=1e-12)

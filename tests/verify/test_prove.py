@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import gradspec as gs
 from gradspec.verify import Property, prove, robust
+from gradspec.verify.attack import Attack
 from gradspec.verify.bounding import Bounder
-from gradspec.verify.branching import InputSplitting
+from gradspec.verify.branching import InputPart, InputSplitting
+from gradspec.verify.prove import _is_surely_unsafe, flatten_graph, make_goal
 from patience import PATIENCE
 
 RANDOM = np.random.default_rng(0)
@@ -122,12 +125,95 @@ def test_networks_of_every_format(dtype):
 
 
 def test_every_case_is_attacked(monkeypatch):
-    """The first case is proved; the second has a counterexample at its end."""
-    monkeypatch.setattr(prove.__globals__["_Search"], "_try_centres", lambda *given: None)
+    """The first case is proved; the second has a counterexample at its end, and the third bounds another sum."""
     safe, unsafe = (Property.always([0], [high], [[1]], ["0.99"]) for high in ("1/2", 1))
     graph = gs.trace(lambda x: gs.relu(x) - gs.relu(x - 2.0), gs.f32[1])
     monkeypatch.setitem(prove.__globals__, "MOST_PARTS", 0)  # what the attack does not find, splitting may not
-    assert prove(graph, replace(safe, cases=(*safe.cases, *unsafe.cases))).status == "refuted"
+    other = Property.always([0], [2], [[-1]], ["0.5"])
+    for cases in ((*safe.cases, *unsafe.cases, *other.cases), (*other.cases, *unsafe.cases)):
+        assert prove(graph, replace(safe, cases=cases)).status == "refuted"
+
+
+@pytest.mark.parametrize("kind", [Property.always, Property.never], ids=["always", "never"])
+def test_cases_that_are_alike_are_decided_as_each_alone(kind):
+    """Pieces of a box, each with a bound of its own that its samples keep, or fail, by a little."""
+    cuts, row = np.linspace(-1, 1, 8), np.float32([1.0, -0.5])
+    boxes = [(np.float32([low, -0.5, -0.25]), np.float32([high, 0.5, 0.25])) for low, high in pairwise(cuts)]
+    sign = 1.0 if kind == Property.always else -1.0
+    least = [-reached(FEW, *box, -sign * row) for box in boxes]
+    pieces = [kind(*box, [row], [sign * (top + 0.4)]) for box, top in zip(boxes, least, strict=True)]
+    whole = replace(pieces[0], cases=tuple(piece.cases[0] for piece in pieces))
+    result = prove(FEW, whole, timeout=PATIENCE)
+    assert result.status == "proved"
+    assert len(result.certificate.cases) == len(pieces)
+    assert gs.verify.check(result.certificate, FEW, whole)
+    alone = tuple(prove(FEW, piece, timeout=PATIENCE).certificate.cases[0] for piece in pieces)
+    assert gs.verify.check(replace(result.certificate, cases=alone), FEW, whole)
+    leaf = replace(alone[0], axis=np.int32([-1]), cut=np.zeros(1))  # as good for all that are proved undivided alone
+    for number, tree in enumerate(alone):
+        merged = replace(result.certificate, cases=(*alone[:number], leaf, *alone[number + 1 :]))
+        assert bool(gs.verify.check(merged, FEW, whole)) == (len(tree.axis) == 1)
+    for number in (0, 3, len(pieces) - 1):
+        broken = kind(*boxes[number], [row], [sign * (least[number] - 0.05)]).cases[0]
+        changed = replace(whole, cases=(*whole.cases[:number], broken, *whole.cases[number + 1 :]))
+        refuted = prove(FEW, changed, timeout=PATIENCE)
+        assert refuted.status == "refuted"
+        assert broken.box.contains(broken.box.nearest(refuted.witness[0]))
+
+
+@pytest.mark.parametrize("graph", [FEW, CONVOLUTIONAL], ids=["few inputs", "convolution"])
+def test_an_attack_stays_in_the_box_that_it_names_and_measures_its_point(graph):
+    flat, n = flatten_graph(graph, False), graph.inputs[0].type.size
+    random, size = np.random.default_rng(2), graph.outputs[0].type.size
+    lower = random.uniform(-1, 1, (5, n)).astype(np.float32)
+    upper = (lower + random.uniform(0, 0.5, (5, n))).astype(np.float32)
+    ends = [[end.reshape(5, *graph.inputs[0].shape)] for end in (lower, upper)]
+    matrices = [random.standard_normal((rows, size)) for rows in (1, 3)]
+    bounds = [random.uniform(-2, -1, (5, rows)) for rows in (1, 3)]
+    for _ in range(8):
+        box, (point,), distance = Attack(flat).nearest(*ends, matrices, bounds, random)
+        assert np.all((ends[0][0][box] <= point) & (point <= ends[1][0][box]))
+        outputs = np.ravel(graph(point))
+        far = [float(np.max(C @ outputs - b[box])) for C, b in zip(matrices, bounds, strict=True)]
+        assert distance == pytest.approx(min(far, key=lambda f: abs(f - distance)), abs=1e-5)
+
+
+def test_parts_are_bounded_together_as_each_alone():
+    """Groups of rows of many boxes share a run; each must keep to its own box."""
+    case, random = Property.always([-1] * 3, [1] * 3, [[1, 0], [0.5, -1]], [1, 1]), np.random.default_rng(3)
+    (bounded,) = case.cases
+    found = Bounder(flatten_graph(FEW, False), 1, "any")
+    ends = [np.full(3, end, np.float32) for end in (-1, 1)]
+    goal = make_goal(found, ends, bounded.unsafe, found.graph)
+    splitting = InputSplitting(found, goal, np.stack([goal.least, goal.least + 1]))
+    lows = random.uniform(-1, 1, (90, 3)).astype(np.float32)
+    sizes = random.choice(np.float32([0.01, 0.1, 1]), (90, 1))
+    parts = [InputPart(i % 2, low, low + size) for i, (low, size) in enumerate(zip(lows, sizes, strict=True))]
+    margins, axes = splitting.bound_parts(parts)
+    each = [splitting.bound_parts([part]) for part in parts]
+    assert np.allclose(margins, np.concatenate([margin for margin, _ in each]), rtol=1e-5, atol=1e-5)
+    assert np.array_equal(axes, np.concatenate([axis for _, axis in each]))
+    for part, margin in zip(parts, margins, strict=True):
+        points = random.uniform(part.lower, part.upper, (200, 3)).astype(np.float32)
+        above = FEW.batch(200)(points) @ goal.rows.T - goal.least - part.case
+        assert margin <= min(np.min(np.max(above[:, rows], axis=1)) for rows in goal.conjunctions)
+
+
+def test_bounds_at_a_point_never_take_it_for_a_counterexample_where_it_is_none(monkeypatch):
+    """They decide what is clear without rational numbers, and leave to these what is within their own rounding."""
+    random = np.random.default_rng(4)
+    found, row = Bounder(flatten_graph(FEW, False), 1, "any"), [Fraction(1), Fraction(-1, 3)]
+    for _ in range(10):
+        x = tuple(Fraction(int(n), 1000) for n in random.integers(-999, 999, 3))
+        y = gs.evaluate(FEW, np.array(x, object), domain=gs.exact).cells
+        value = sum(c * Fraction(int(cell.p), int(cell.q)) for c, cell in zip(row, y, strict=True))
+        for off in (-1, Fraction(-1, 10**6), -Fraction(1, 2**200), 0, Fraction(1, 10**6), 1):
+            (case,) = Property.never(x, x, [row], [value + off]).cases
+            surely = _is_surely_unsafe(found, case, x)
+            assert not surely or off >= 0
+            assert surely or off < Fraction(1, 10**6)
+    monkeypatch.setitem(prove.__globals__, "evaluate", None)
+    assert prove(FEW, Property.always([-1] * 3, [1] * 3, [[1, 0]], [-1]), timeout=PATIENCE).status == "refuted"
 
 
 def test_boxes_of_inputs_are_split_only_where_all_rows_fit():

@@ -19,7 +19,7 @@ FIRST, DECAY, MOMENTUM = 0.25, 0.9, 0.5
 
 
 class Attack:
-    """Points of a box, moved towards unsafe outputs; the graph has one output, flat."""
+    """Points of boxes, moved towards unsafe outputs; the graph has one output, flat."""
 
     def __init__(self, graph: Graph) -> None:
         cells = sum(v.type.size for node in graph.nodes for v in node.outputs)
@@ -30,47 +30,57 @@ class Attack:
         self,
         lower: Sequence[Array],
         upper: Sequence[Array],
-        unsafe: Sequence[tuple[Array, Array]],
+        matrices: Sequence[Array],
+        bounds: Sequence[Array],
         random: np.random.Generator,
-    ) -> tuple[list[Array], float]:
-        """The best point found, and how far its worst row is above its bound; not above 0: unsafe, as floats go.
+    ) -> tuple[int, list[Array], float]:
+        """A box, the best point found, and how far its worst row is above its bound; not above 0: unsafe, as floats go.
 
-        Each point goes for one of the conjunctions ``C @ y ≤ b``, by the slope of the row that was worst a step ago.
+        Each point stays in one of the boxes, which ``lower`` and ``upper`` have along a leading axis, and goes for one
+        of the conjunctions ``C @ y ≤ b``, where each box has a row of ``b``, by the slope of the row that was worst.
         """
-        points = [self._spread(low, high, random) for low, high in zip(lower, upper, strict=True)]
-        start = int(random.integers(len(unsafe)))  # of many conjunctions, every round goes for others
-        aims = [unsafe[(start + i) % len(unsafe)] for i in range(self.points)]
-        towards = np.stack([rows[0] for rows, _ in aims]).astype(points[0].dtype)
-        best, distance, size = [p[0] for p in points], np.inf, FIRST
+        numbers = np.arange(self.points)
+        boxes = numbers % len(lower[0])
+        start = int(random.integers(len(matrices)))  # of many conjunctions, every round goes for others
+        aims = (start + numbers // len(lower[0])) % len(matrices)
+        ends = [(low[boxes], high[boxes]) for low, high in zip(lower, upper, strict=True)]
+        points = [self._spread(low, high, random, len(lower[0])) for low, high in ends]
+        groups = []
+        for aim in set(aims.tolist()):
+            at = np.flatnonzero(aims == aim)
+            groups.append((at, matrices[aim], bounds[aim][boxes[at]]))
+        towards = np.stack([matrices[aim][0] for aim in aims.tolist()]).astype(points[0].dtype)
+        box, best, distance, size = 0, [p[0] for p in points], np.inf, FIRST
         velocities = [np.zeros_like(p) for p in points]
         for _ in range(STEPS):
             outputs, *slopes = self._run(*points, towards)
-            far, towards = self._distances(outputs, aims, towards)
-            at = int(np.argmin(far))
-            if far[at] < distance:
-                best, distance = [p[at].copy() for p in points], float(far[at])
+            far, towards = self._distances(outputs, groups, towards)
+            nearest = int(np.argmin(far))
+            if far[nearest] < distance:
+                box, best = int(boxes[nearest]), [p[nearest].copy() for p in points]
+                distance = float(far[nearest])
             if distance <= 0:
                 break
-            for point, velocity, slope, low, high in zip(points, velocities, slopes, lower, upper, strict=True):
+            for point, velocity, slope, (low, high) in zip(points, velocities, slopes, ends, strict=True):
                 velocity *= MOMENTUM
                 velocity += np.sign(slope)
                 np.clip(point - size * (high - low) * np.clip(velocity, -1, 1), low, high, out=point)
             size *= DECAY
-        return best, distance
+        return box, best, distance
 
-    def _distances(self, outputs: Array, aims: Sequence[Any], towards: Array) -> tuple[Array, Array]:
+    def _distances(self, outputs: Array, groups: Sequence[Any], towards: Array) -> tuple[Array, Array]:
         """How far each point is from what it goes for, and the row that it is farthest from."""
         far, rows = np.empty(self.points), np.empty_like(towards)
-        for i, (matrix, bounds) in enumerate(aims):
+        for at, matrix, bounds in groups:
             with np.errstate(invalid="ignore"):  # outputs may have overflowed
-                above = matrix @ outputs[i] - bounds
-            worst = int(np.argmax(above))
-            far[i], rows[i] = above[worst], matrix[worst]
+                above = outputs[at] @ matrix.T - bounds
+            worst = np.argmax(above, axis=1)
+            far[at], rows[at] = above[np.arange(len(at)), worst], matrix[worst]
         return np.where(np.isnan(far), np.inf, far), rows
 
-    def _spread(self, low: Array, high: Array, random: np.random.Generator) -> Array:
-        """The middle, and points and corners at random."""
-        part = random.uniform(0, 1, (self.points, *low.shape))
+    def _spread(self, low: Array, high: Array, random: np.random.Generator, middles: int) -> Array:
+        """The middle of each box, and points and corners at random."""
+        part = random.uniform(0, 1, low.shape)
         part[self.points // 2 :] = part[self.points // 2 :] > 0.5
-        part[0] = 0.5
+        part[:middles] = 0.5
         return np.asarray(np.clip(low + part * (high - low), low, high), low.dtype)

@@ -50,15 +50,19 @@ class Bounder:
 
     # --- boxes --------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _boxes(self) -> Callable[..., Any]:
+    def boxes_graph(self) -> Graph:
+        """The graph of the ends of the inner variables and of the outputs; its inputs: boxes, and what is known."""
         builder = Builder()
         found = Boxes(self.graph, builder, self.arithmetic)
         enter(found, self.bounded)
         known = {v: known_ends(found, v) for v in self.pre_activations}
         found.run(known)
         ends = [end for v in (*self.pre_activations, *self.graph.outputs) for end in found[v].ends]
-        return compile(builder.build(ends, allow_unused=True))
+        return builder.build(ends, allow_unused=True)
+
+    @cached_property
+    def _boxes(self) -> Callable[..., Any]:
+        return compile(self.boxes_graph())
 
     def boxes(self, inputs: Sequence[Array], known: IntermediateBounds) -> tuple[IntermediateBounds, list[Ends]]:
         """The boxes of the inner variables and of the outputs."""

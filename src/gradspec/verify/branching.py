@@ -18,7 +18,7 @@ import numpy as np
 from gradspec.graph.ir import Array, Var
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
-from gradspec.verify.bounding import Bounder, IntermediateBounds, unflatten
+from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
 from gradspec.verify.certificate import Leaf, Tree, node_numbers, sparse
 from gradspec.verify.slopes import Free, FreeLines
 
@@ -36,9 +36,9 @@ class ProofGoal:
     conjunctions: tuple[Array, ...]
     """For each, the indices of its rows."""
 
-    def margins(self, lower: Array) -> Array:
-        """How far each part is proved, ``(parts,)``: above 0, it is."""
-        above = lower.astype(np.float64) - self.least
+    def margins(self, lower: Array, least: Array | None = None) -> Array:
+        """How far each part is proved, ``(parts,)``: above 0, it is. ``least`` is that of each part, if they differ."""
+        above = lower.astype(np.float64) - (self.least if least is None else least)
         above = np.where(np.isnan(above), -np.inf, above)
         return np.asarray(np.min([above[..., rows].max(axis=-1) for rows in self.conjunctions], axis=0))
 
@@ -72,8 +72,11 @@ class Queue:
 
 # --- boxes of inputs --------------------------------------------------------------------------------------------------
 
-LEAST_BOXES, MOST_BOXES = 4, 64
-"""Parts that are bounded in one pass; where not even so few fit, boxes of inputs are not split."""
+MOST_BOXES, ROWS = 256, 16
+"""Parts that are bounded in one pass, and the rows of one of them that are bounded together."""
+
+LEAST_TOGETHER, MOST_TOGETHER = 4, 64
+"""Such groups of rows in one run; where not even so few boxes fit with all their rows, they are not split."""
 
 MOST_COEFFICIENTS = 2**25
 """The coefficients of all its rows at the largest variable."""
@@ -81,66 +84,99 @@ MOST_COEFFICIENTS = 2**25
 
 @dataclass(frozen=True)
 class InputPart:
-    """A box of the bounded inputs, flat."""
+    """A box of the bounded inputs, flat, of one of the cases that are proved together."""
 
+    case: int
     lower: Array
     upper: Array
     number: int = 0
-    """In the tree of parts."""
+    """In the tree of parts of its case."""
 
 
 class InputSplitting:
-    """Bounds of many boxes of inputs at once, inner variables included."""
+    """Bounds of many boxes of inputs at once, inner variables included.
 
-    def __init__(self, bounder: Bounder, goal: ProofGoal) -> None:
-        self._bounder, self._goal = bounder, goal
+    Boxes are the cheaper the smaller they are: rows are spent on cells alone that have a kink inside.
+    """
+
+    def __init__(self, bounder: Bounder, goal: ProofGoal, least: Array) -> None:
+        self._bounder, self._goal, self._least = bounder, goal, least
         self._inner, self._dtype = bounder.pre_activations, bounder.arithmetic.dtype.numpy
         self._targets = [v for v in self._inner if v not in bounder.single]
-        self.together = min(MOST_BOXES, self.most_boxes(bounder))
+        self._together = int(max(1, min(MOST_TOGETHER, MOST_COEFFICIENTS // (ROWS * bounder.largest))))
 
     @staticmethod
-    def most_boxes(bounder: Bounder) -> int:
-        """The parts for which all rows of all inner variables are few enough to be bounded anew together."""
+    def fits(bounder: Bounder) -> bool:
+        """Whether all rows of all inner variables are few enough to be bounded anew for several parts."""
         rows = max((2 * v.type.size for v in bounder.pre_activations), default=1)
-        return MOST_COEFFICIENTS // (rows * bounder.largest)
-
-    @classmethod
-    def fits(cls, bounder: Bounder) -> bool:
-        return cls.most_boxes(bounder) >= LEAST_BOXES
+        return MOST_COEFFICIENTS // (rows * bounder.largest) >= LEAST_TOGETHER
 
     def bound_parts(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
         """The margin of each part, and the axis along which to split it."""
-        padded = [*parts, *[parts[-1]] * (self.together - len(parts))]
-        lows, highs = (np.stack([getattr(part, name) for part in padded]) for name in ("lower", "upper"))
+        lows, highs = (np.stack([getattr(part, name) for part in parts]) for name in ("lower", "upper"))
         pairs = zip(*(unflatten(flat, self._bounder.graph.inputs) for flat in (lows, highs)), strict=True)
-        inputs = [end for pair in pairs for end in pair]
-        unknown = self._bounder.unknown().ends
-        known = {v: [np.repeat(end[None], self.together, axis=0) for end in ends] for v, ends in unknown.items()}
+        domains = [end for pair in pairs for end in pair]
+        known = [np.repeat(end[None], len(parts), axis=0) for end in self._bounder.unknown().flat()]
         for var in self._targets:
-            ends = self._run(var)(*inputs, *(end for pair in known.values() for end in pair))
-            low, high = np.fmax(ends[:, : var.type.size], -np.inf), np.fmin(-ends[:, var.type.size :], np.inf)
-            known[var] = [end.reshape(self.together, *var.shape) for end in (low, high)]
-        output = self._bounder.graph.outputs[0]
-        lower, *slopes = self._run(output)(*inputs, *(end for pair in known.values() for end in pair))
-        margins = self._goal.margins(lower)
-        reach = [np.abs(s).reshape(self.together, len(self._goal.rows), -1).sum(axis=1) for s in slopes]
+            at = 2 * self._inner.index(var)
+            known[at : at + 2] = self._tighten(var, [*domains, *known])
+        rows = self._goal.rows
+        groups = -(-len(rows) // ROWS)
+        padded = np.resize(rows, (groups, len(rows) if groups == 1 else ROWS, *rows.shape[1:]))
+        of = np.repeat(np.arange(len(parts)), groups)
+        found = self._lower(self._bounder.graph.outputs[0], [*domains, *known], of, np.tile(padded, (len(parts), 1, 1)))
+        lower, *slopes = (a.reshape(len(parts), -1, *a.shape[2:])[:, : len(rows)] for a in found)
+        margins = self._goal.margins(lower, self._least[[part.case for part in parts]])
+        reach = [np.abs(s).reshape(len(parts), len(rows), -1).sum(axis=1) for s in slopes]
         with np.errstate(over="ignore", invalid="ignore"):
             gains = np.nan_to_num(np.concatenate(reach, axis=1) * (highs - lows), nan=np.inf)
-        axes = np.argmax(gains, axis=1)
-        return margins[: len(parts)], axes[: len(parts)]
+        return margins, np.argmax(gains, axis=1)
 
-    def _run(self, target: Var) -> Callable[..., Any]:
-        b, last = self._bounder, target is self._bounder.graph.outputs[0]
-        unit = np.eye(target.type.size, dtype=self._dtype).reshape(-1, *target.shape)
-        rows = self._goal.rows if last else np.concatenate([unit, -unit])
-        key = ("boxes of inputs", target, len(rows))
+    def _tighten(self, var: Var, domains: Sequence[Array]) -> Ends:
+        """The bounds of a variable in all boxes, by lines where these may help; half of a group's rows are negative."""
+        count, at = len(domains[0]), 2 * self._inner.index(var)
+        ends = self._run("boxes", domains, np.arange(count))
+        low, high = np.fmax(ends[at], -np.inf), np.fmin(ends[at + 1], np.inf)
+        box, cell = np.nonzero(self._bounder.undecided(var, low, high).reshape(count, -1))
+        if len(box):
+            groups = -(-np.bincount(box, minlength=count) // (ROWS // 2))
+            rank = np.arange(len(box)) - np.searchsorted(box, box)
+            group, slot = (np.cumsum(groups) - groups)[box] + rank // (ROWS // 2), rank % (ROWS // 2)
+            rows = np.zeros((groups.sum(), ROWS, var.type.size), self._dtype)
+            rows[group, slot, cell], rows[group, ROWS // 2 + slot, cell] = 1, -1
+            of = np.repeat(np.arange(count), groups)
+            (found,) = self._lower(var, domains, of, rows.reshape(*rows.shape[:2], *var.shape))
+            for end, choose, bound in (
+                (low, np.fmax, found[group, slot]),
+                (high, np.fmin, -found[group, ROWS // 2 + slot]),
+            ):
+                flat = end.reshape(count, -1)
+                flat[box, cell] = choose(flat[box, cell], bound)
+        return low, high
+
+    def _lower(self, target: Var, domains: Sequence[Array], of: Array, rows: Array) -> list[Array]:
+        """Lower bounds of groups of rows of a target, each over the box that ``of`` names; and slopes of the output."""
+        return self._run((target, rows.shape[1]), domains, of, rows)
+
+    def _run(self, what: Any, domains: Sequence[Array], of: Array, *rows: Array) -> list[Array]:
+        run, results = self._compiled(what), list[Any]()
+        for begun in range(0, len(of), self._together):
+            some = np.resize(np.arange(begun, min(begun + self._together, len(of))), self._together)
+            found = run(*(a[of[some]] for a in domains), *(a[some] for a in rows))
+            results.append(found if isinstance(found, tuple) else (found,))
+        return [np.concatenate(arrays)[: len(of)] for arrays in zip(*results, strict=True)]
+
+    def _compiled(self, what: Any) -> Callable[..., Any]:
+        b, key = self._bounder, ("boxes of inputs", what)
         if key not in b.runs:
-            graph = lines(b.graph, b.arithmetic, b.bounded, target, b.pre_activations, slopes=last).simplify()
-            fixed = len(graph.inputs) - 1
-            by_row = graph.batch(len(rows), [*[None] * fixed, 0])
-            b.runs[key] = compile(by_row.batch(self.together, [*[0] * fixed, None]).simplify())
-        run = b.runs[key]
-        return lambda *inputs: run(*inputs, rows)
+            graph = b.boxes_graph()
+            if what != "boxes":
+                target, count = what
+                slopes = target is b.graph.outputs[0]
+                graph = lines(b.graph, b.arithmetic, b.bounded, target, b.pre_activations, slopes=slopes).simplify()
+                graph = graph.batch(count, [*[None] * (len(graph.inputs) - 1), 0])
+            b.runs[key] = compile(graph.batch(self._together).simplify())
+        return b.runs[key]  # type: ignore[no-any-return]
 
 
 def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
@@ -149,14 +185,17 @@ def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
     below, above = tree.split(part.number, axis, float(middle))
     lower, upper = part.lower.copy(), part.upper.copy()
     lower[axis] = upper[axis] = middle
-    yield InputPart(part.lower, upper, below)
-    yield InputPart(lower, part.upper, above)
+    yield replace(part, upper=upper, number=below)
+    yield replace(part, lower=lower, number=above)
 
 
 # --- signs of inner variables -----------------------------------------------------------------------------------------
 
-FEW_TOGETHER, MOST_TOGETHER = 4, 64
-"""Parts that are bounded in one pass: few where there are no more, as at the root."""
+FEW_TOGETHER = 4
+"""Parts that are bounded in one pass where there are no more, as at the root; else up to ``MOST_TOGETHER``."""
+
+CELLS_TOGETHER = 2**14
+"""Of the largest variable in one pass: more parts of larger networks are not cheaper together, and few may wait."""
 
 MOST_START_BYTES = 2**30
 """Of the free numbers that all waiting parts hold."""
@@ -205,13 +244,13 @@ class SignSplitting:
         self._rows = [np.resize(of, rows) for of in goal.conjunctions]
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], rows)
         largest = max((v.type.size for v in bounder.pre_activations), default=1)
-        self.together = int(max(2, min(MOST_TOGETHER, 2**20 // (largest * rows))))
+        self.together = int(max(FEW_TOGETHER, min(MOST_TOGETHER, CELLS_TOGETHER // (largest * rows))))
         self._initial = self._lines.initial(self._known).at(0).halved()
         self.most_starts = MOST_START_BYTES // max(1, sum(a.nbytes for a in self._initial.arrays()))
         """The waiting parts that may hold free numbers; others start from the usual ones."""
 
     def bound_parts(self, parts: Sequence[SignPart], steps: int) -> BoundedParts:
-        size = min(FEW_TOGETHER, self.together) if len(parts) <= FEW_TOGETHER else self.together
+        size = FEW_TOGETHER if len(parts) <= FEW_TOGETHER else self.together
         padded = [*parts, *[parts[-1]] * (size - len(parts))]
         known = self._stack_known(padded)
         rows = np.stack([self._rows[part.conjunction] for part in padded])

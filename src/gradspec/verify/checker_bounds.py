@@ -277,10 +277,12 @@ class CheckedNetwork:
         return known
 
     def _tighten_cells(self, var: Var, found: Mapping[Var, CheckedBox]) -> tuple[Array, Array]:
+        """Only the cells that each box itself wants, so that a leaf does not depend on those it is worked on with."""
         box, count = found[var], len(found[var].low)
         bends = [self.maps[node] for node in self.nodes if node.inputs[0] is var]
         inside = (box.low < 0) & (box.high > 0)
         wanted = inside if all(isinstance(bend, float | AffineMap) for bend in bends) else box.high > box.low
+        wanted = wanted.reshape(count, -1)
         cells = np.flatnonzero(wanted.any(axis=0))
         low, high = (end.reshape(count, -1).copy() for end in (box.low, box.high))
         most = max(1, MOST_CELLS // (2 * count * self.largest))
@@ -290,8 +292,9 @@ class CheckedNetwork:
             rows[np.arange(len(some)), some], rows[np.arange(len(some), 2 * len(some)), some] = 1.0, -1.0
             shape = (count, len(rows), *var.shape)
             lower = self.lower(found, [(var, np.broadcast_to(rows.reshape(shape[1:]), shape))], {}, {})
-            low[:, some] = np.maximum(low[:, some], lower[:, : len(some)])
-            high[:, some] = np.minimum(high[:, some], -lower[:, len(some) :])
+            below, above = lower[:, : len(some)], -lower[:, len(some) :]
+            low[:, some] = np.where(wanted[:, some], np.maximum(low[:, some], below), low[:, some])
+            high[:, some] = np.where(wanted[:, some], np.minimum(high[:, some], above), high[:, some])
         return low.reshape(box.low.shape), high.reshape(box.low.shape)
 
 

@@ -23,7 +23,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -140,7 +140,7 @@ class Inequality:
     bound: Fraction
     strict: bool = False
 
-    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction] | Mapping[int, Fraction]) -> bool:
         value = sum((c * y[j] for j, c in self.outputs), Fraction(0)) + sum(d * x[i] for i, d in self.inputs)
         return value < self.bound or (value == self.bound and not self.strict)
 

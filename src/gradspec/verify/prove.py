@@ -17,16 +17,21 @@ from gradspec.graph.family import require_graph
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
+from gradspec.graph.types import f64
+from gradspec.ops.box import BoundArithmetic
 from gradspec.ops.layout import concat
 from gradspec.ops.shape import reshape
+from gradspec.runtime.compiled import compile
 from gradspec.runtime.evaluate import evaluate
 from gradspec.spec.errors import ShapeError, UnsupportedError
+from gradspec.transforms.boxes import boxes
 from gradspec.transforms.copy import inline
 from gradspec.transforms.trace import trace
 from gradspec.verify.attack import Attack
 from gradspec.verify.bounding import Bounder, unflatten
 from gradspec.verify.bounds import bounder, require_kernels
 from gradspec.verify.branching import (
+    MOST_BOXES,
     MOST_PARTS,
     InputPart,
     InputSplitting,
@@ -47,7 +52,7 @@ from gradspec.verify.certificate import (
     property_digest,
     sign_tree,
 )
-from gradspec.verify.property import Conjunction, Property, PropertyCase, size_of
+from gradspec.verify.property import Conjunction, Inequality, InputBox, Property, PropertyCase, size_of
 from gradspec.verify.refining import Refining
 
 FEW_INPUTS = 12
@@ -115,7 +120,7 @@ def prove(
     """Prove that no input of the property's boxes is unsafe, or find one that is.
 
     With ``kernels="any"`` a proof holds for whatever conforming kernels compute on inputs of the graph's dtype. A
-    counterexample is checked exactly, in rational numbers, and as the compiled kernels run it.
+    counterexample is checked as the compiled kernels run it and, by bounds or in rational numbers, of the reals.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -129,14 +134,15 @@ def prove(
     require_graph("prove", graph)
     require_kernels(kernels)
     _fits(graph, property)
-    search = _Search(graph, kernels, begun + timeout, seed, report)
+    search = _Search(graph, property, kernels, begun + timeout, seed, report)
     margin, status, witness = np.inf, "proved", None
-    for case in property.cases:
-        status, found, witness = search.decide(case, property)
+    for numbers in _alike(property.cases):
+        status, found, witness = search.decide(numbers)
         margin = min(margin, found)
         if status != "proved":
             break
-    certificate = _certificate(graph, property, kernels, search.trees) if status == "proved" else None
+    trees = [search.trees[number] for number in range(len(property.cases))] if status == "proved" else [None]
+    certificate = _certificate(graph, property, kernels, trees)
     return Result(status, witness, margin, kernels, search.parts, time.monotonic() - begun, certificate)
 
 
@@ -147,6 +153,15 @@ def _certificate(
     if len(found) < len(trees):
         return None
     return Certificate(kernels, network_digest(graph), property_digest(property), found)
+
+
+def _alike(cases: Sequence[PropertyCase]) -> list[list[int]]:
+    """The numbers of cases, together where their unsafe sets differ in nothing but the bounds of inequalities."""
+    found: dict[Any, list[int]] = {}
+    for number, case in enumerate(cases):
+        rows = tuple(tuple((row.outputs, row.inputs) for row in of.inequalities) for of in case.unsafe)
+        found.setdefault(rows, []).append(number)
+    return list(found.values())
 
 
 def robust(
@@ -184,121 +199,144 @@ def _fits(graph: Graph, property: Property) -> None:
 
 
 class _Search:
-    def __init__(self, graph: Graph, kernels: str, deadline: float, seed: int, report: Report | None) -> None:
-        self._graph, self._kernels, self._deadline, self._report = graph, kernels, deadline, report
+    def __init__(
+        self, graph: Graph, property: Property, kernels: str, deadline: float, seed: int, report: Report | None
+    ) -> None:
+        self._graph, self._property, self._kernels = graph, property, kernels
+        self._deadline, self._report = deadline, report
         self._random, self._begun, self._attacked = np.random.default_rng(seed), time.monotonic(), 0.0
         self.parts = 0
-        self.trees: list[InputTree | SignTree | None] = []
-        """For each case that is proved, how."""
+        self.trees: dict[int, InputTree | SignTree | None] = {}
+        """For each case that is proved, by number, how."""
 
-    def decide(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
-        """The status of one case, its margin, and a witness if it is refuted."""
-        if not case.unsafe:
-            self.trees.append(sign_tree([], []))
+    def decide(self, numbers: Sequence[int]) -> tuple[str, float, tuple[Array, ...] | None]:
+        """The status of cases that are alike, their least margin, and a witness if one is refuted."""
+        cases = [self._property.cases[number] for number in numbers]
+        if not cases[0].unsafe:
+            self.trees |= {number: sign_tree([], []) for number in numbers}
             return "proved", np.inf, None
-        alone = replace(property, cases=(case,))
         try:
             self._check_time()
-            if not all(conjunction.inequalities for conjunction in case.unsafe):  # every point of the box is unsafe
-                point = tuple(low for low, _ in self._inner(case))
-                return ("refuted", -np.inf, point) if self._is_witness(point, alone) else ("unknown", -np.inf, None)
-            return self._prove_case(case, alone)
+            if not all(conjunction.inequalities for conjunction in cases[0].unsafe):  # every point of the box is unsafe
+                point = tuple(low for low, _ in self._inner(cases[0]))
+                is_witness = self._is_witness(point, cases[0], None)
+                return ("refuted", -np.inf, point) if is_witness else ("unknown", -np.inf, None)
+            return self._prove_cases(numbers, cases)
         except OutOfTimeError:
             return "unknown", -np.inf, None
 
     # --- attack -------------------------------------------------------------------------------------------------------
 
-    def _attack(self, graph: Graph, case: PropertyCase, property: Property, rounds: int) -> tuple[Array, ...] | None:
-        """A witness, if some rounds of attack find one."""
+    def _attack(self, aim: _Aim, rounds: int, parts: Sequence[InputPart] = ()) -> tuple[Array, ...] | None:
+        """A witness, if some rounds of attack find one: in the whole boxes, or in parts of them."""
         begun = time.monotonic()
-        attack = _attacks.get_or_make(id(graph), lambda: Attack(graph))
-        lower, upper = zip(*self._inner(case), strict=True)
-        unsafe = [(_matrix(conjunction, graph), conjunction.b) for conjunction in case.unsafe]
+        of = [part.case for part in parts] or list(range(len(aim.cases)))
+        lower, upper, bounds = ([array[of] for array in arrays] for arrays in (aim.lower, aim.upper, aim.bounds))
+        for flat, name in ((lower, "lower"), (upper, "upper")) if parts else ():
+            cut = unflatten(np.stack([getattr(part, name) for part in parts]), self._graph.inputs)
+            flat[:] = [np.clip(a.astype(low.dtype), low, high) for a, low, high in zip(cut, lower, upper, strict=True)]
         for _ in range(rounds):
             self._check_time()
-            point, distance = attack.nearest(lower, upper, unsafe, self._random)
-            if distance <= 0 and self._is_witness(point, property):
+            box, point, distance = aim.attack.nearest(lower, upper, aim.matrices, bounds, self._random)
+            if distance <= 0 and self._is_witness(point, aim.cases[of[box]], aim.bounder):
                 return tuple(point)
         self._attacked += time.monotonic() - begun
         return None
 
-    def _attack_again(self, graph: Graph, case: PropertyCase, property: Property) -> tuple[Array, ...] | None:
+    def _attack_again(self, aim: _Aim, parts: Sequence[InputPart] = ()) -> tuple[Array, ...] | None:
         """A witness, if another round of attack finds one; there is one as soon as its share of the time allows it."""
         is_due = self._attacked < ATTACK_SHARE * (time.monotonic() - self._begun)
-        return self._attack(graph, case, property, 1) if is_due else None
+        return self._attack(aim, 1, parts) if is_due else None
 
-    def _is_witness(self, point: Sequence[Array], property: Property) -> bool:
-        """Whether the compiled kernels and, at the nearest point of an exact box, the specification both say so."""
-        computed = self._graph(*point)
+    def _is_witness(self, point: Sequence[Array], case: PropertyCase, bounder: Bounder | None) -> bool:
+        """Whether the compiled kernels and, at the nearest point of an exact box, the specification both say so.
+
+        What the specification gives lies between bounds at the point, which take less work than rational numbers.
+        """
+        computed, alone = self._graph(*point), replace(self._property, cases=(case,))
         outputs = computed if isinstance(computed, tuple) else (computed,)
         flat, values = (np.concatenate([a.reshape(-1) for a in arrays]) for arrays in (point, outputs))
         if not np.isfinite(values.astype(np.float64)).all():  # it overflowed, which refutes nothing about real numbers
             return False
-        (case,) = property.cases
         x = case.box.nearest(flat)
-        return property.is_counterexample(x, values) and property.is_counterexample(x, _exact_outputs(self._graph, x))
+        if not alone.is_counterexample(x, values):
+            return False
+        surely = bounder is not None and _is_surely_unsafe(bounder, case, x)
+        return surely or alone.is_counterexample(x, _exact_outputs(self._graph, x))
 
     # --- proof --------------------------------------------------------------------------------------------------------
 
-    def _prove_case(self, case: PropertyCase, property: Property) -> tuple[str, float, tuple[Array, ...] | None]:
-        graph = flatten_graph(self._graph, any(conjunction.names_inputs for conjunction in case.unsafe))
+    def _prove_cases(
+        self, numbers: Sequence[int], cases: Sequence[PropertyCase]
+    ) -> tuple[str, float, tuple[Array, ...] | None]:
+        graph = flatten_graph(self._graph, any(conjunction.names_inputs for conjunction in cases[0].unsafe))
         found = bounder(graph, len(graph.inputs), self._kernels)
         own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
-        inputs = [end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends]
-        moving = sum(int(np.sum(high > low)) for low, high in zip(inputs[::2], inputs[1::2], strict=True))
-        goal = make_goal(found, inputs, case.unsafe, graph)
-        self._check_time()
-        search = (
-            self._branch_on_inputs
-            if moving <= FEW_INPUTS and InputSplitting.fits(found)
-            else self._branch_on_activations
-        )
-        return search(found, goal, inputs, case, property)  # type: ignore[no-any-return]
+        boxes = [[end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends] for case in cases]
+        moving = max(sum(int(np.sum(b > a)) for a, b in zip(of[::2], of[1::2], strict=True)) for of in boxes)
+        if moving <= FEW_INPUTS and InputSplitting.fits(found):
+            return self._branch_on_inputs(found, numbers, cases, boxes)
+        least = np.inf
+        for number, case, inputs in zip(numbers, cases, boxes, strict=True):
+            status, margin, witness = self._branch_on_activations(found, number, case, inputs)
+            least = min(least, margin)
+            if status != "proved":
+                return status, margin, witness
+        return "proved", least, None
+
+    def _aim(self, bounder: Bounder, cases: Sequence[PropertyCase]) -> _Aim:
+        graph = bounder.graph
+        attack = _attacks.get_or_make(id(graph), lambda: Attack(graph))
+        boxes, every = [self._inner(case) for case in cases], range(len(self._graph.inputs))
+        lower, upper = ([np.stack([box[i][end] for box in boxes]) for i in every] for end in (0, 1))
+        matrices = [_matrix(conjunction, graph) for conjunction in cases[0].unsafe]
+        bounds = [np.stack([case.unsafe[i].b for case in cases]) for i in range(len(matrices))]
+        return _Aim(attack, bounder, cases, lower, upper, matrices, bounds)
 
     def _branch_on_inputs(
-        self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
-    ) -> Any:
-        splitting = InputSplitting(bounder, goal)
-        queue, proved, least, tree = Queue(), 0, np.inf, Tree()
-        lower, upper = (np.concatenate([a.reshape(-1) for a in inputs[end::2]]) for end in (0, 1))
-        parts = [InputPart(lower, upper)]
-        while parts:
+        self,
+        bounder: Bounder,
+        numbers: Sequence[int],
+        cases: Sequence[PropertyCase],
+        boxes: Sequence[Sequence[Array]],
+    ) -> tuple[str, float, tuple[Array, ...] | None]:
+        aim = self._aim(bounder, cases)
+        if (witness := self._attack(aim, ATTACKS)) is not None:
+            return "refuted", -np.inf, witness
+        goals = [make_goal(bounder, of, case.unsafe, bounder.graph) for of, case in zip(boxes, cases, strict=True)]
+        splitting = InputSplitting(bounder, goals[0], np.stack([goal.least for goal in goals]))
+        queue, proved, least, trees = Queue(), 0, np.inf, [Tree() for _ in cases]
+        flat = [[np.concatenate([a.reshape(-1) for a in of[end::2]]) for end in (0, 1)] for of in boxes]
+        roots = [InputPart(case, low, high) for case, (low, high) in enumerate(flat)]
+        while roots or len(queue):
             self._check_time()
+            parts, roots = roots[:MOST_BOXES], roots[MOST_BOXES:]
+            if not parts:
+                taken = queue.pop(MOST_BOXES // 2)
+                parts = [half for part, axis in taken for half in split_box(part, axis, trees[part.case])]
             margins, axes = splitting.bound_parts(parts)
             self.parts += len(parts)
             for part, margin, axis in zip(parts, margins, axes, strict=True):
                 if margin > 0:
-                    proved, least = proved + 1, min(least, margin)
+                    proved, least = proved + 1, min(least, float(margin))
                 else:
                     queue.push(margin, (part, int(axis)))
             self._report_progress(proved, queue)
-            if len(queue) and parts[0].number == 0:
-                witness = self._attack(bounder.graph, case, property, ATTACKS)
-            else:
-                witness = self._attack_again(bounder.graph, case, property) if len(queue) else None
-            witness = witness or self._try_centres(parts, property)
+            waiting = [parts[i] for i in np.argsort(margins, kind="stable") if not margins[i] > 0]
+            witness = self._attack_again(aim, waiting) if waiting else None
             if witness is not None:
                 return "refuted", -np.inf, witness
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
-            parts = [half for part, axis in queue.pop(splitting.together // 2) for half in split_box(part, axis, tree)]
-        self.trees.append(input_tree(tree))
+        self.trees |= {number: input_tree(tree) for number, tree in zip(numbers, trees, strict=True)}
         return "proved", float(least), None
 
-    def _try_centres(self, parts: Sequence[InputPart], property: Property) -> tuple[Array, ...] | None:
-        """A witness among the middles of parts."""
-        inputs = self._graph.inputs
-        for part in parts:
-            arrays = unflatten(part.lower / 2 + part.upper / 2, inputs)
-            point = tuple(array.astype(v.dtype.numpy) for array, v in zip(arrays, inputs, strict=True))
-            if self._is_witness(point, property):
-                return point
-        return None
-
     def _branch_on_activations(
-        self, bounder: Bounder, goal: ProofGoal, inputs: Sequence[Array], case: PropertyCase, property: Property
-    ) -> Any:
-        witness = self._attack(bounder.graph, case, property, 1)
+        self, bounder: Bounder, number: int, case: PropertyCase, inputs: Sequence[Array]
+    ) -> tuple[str, float, tuple[Array, ...] | None]:
+        goal, aim = make_goal(bounder, inputs, case.unsafe, bounder.graph), self._aim(bounder, [case])
+        self._check_time()
+        witness = self._attack(aim, 1)
         if witness is not None:
             return "refuted", -np.inf, witness
         known = bounder.tighten(inputs, bounder.unknown())
@@ -306,9 +344,9 @@ class _Search:
         self.parts += 1
         first, margin = goal.proved_rows(lower), float(goal.margins(lower))
         if margin > 0:
-            self.trees.append(sign_tree(first, []))
+            self.trees[number] = sign_tree(first, [])
             return "proved", margin, None
-        witness = self._attack(bounder.graph, case, property, ATTACKS - 1)
+        witness = self._attack(aim, ATTACKS - 1)
         if witness is not None:
             return "refuted", -np.inf, witness
         self._check_time()
@@ -319,18 +357,18 @@ class _Search:
             known, lower = refined, bounder.lower(inputs, refined, bounder.graph.outputs[0], goal.rows)
             first, margin = goal.proved_rows(lower), float(goal.margins(lower))
         splitting = SignSplitting(bounder, goal, inputs, known)
-        attack = partial(self._attack_again, bounder.graph, case, property)
-        return self._branch_on_signs(splitting, first, refining.rows, attack)
+        return self._branch_on_signs(splitting, first, refining.rows, number, partial(self._attack_again, aim))
 
     def _branch_on_signs(
         self,
         splitting: SignSplitting,
         first: Sequence[int],
         refined: Sequence[RefinedRow],
+        number: int,
         attack: Callable[[], tuple[Array, ...] | None],
     ) -> tuple[str, float, tuple[Array, ...] | None]:
-        trees = {number: Tree() for number, row in enumerate(first) if row < 0}
-        queue, roots, proved, least = Queue(), [SignPart(number) for number in trees], 0, np.inf
+        trees = {conjunction: Tree() for conjunction, row in enumerate(first) if row < 0}
+        queue, roots, proved, least = Queue(), [SignPart(conjunction) for conjunction in trees], 0, np.inf
         while roots or len(queue):
             self._check_time()
             parts, roots, steps = roots[: splitting.together], roots[splitting.together :], FIRST_STEPS
@@ -354,7 +392,7 @@ class _Search:
                 return "refuted", -np.inf, witness
             if len(queue) > MOST_PARTS:
                 return "unknown", queue.margin, None
-        self.trees.append(sign_tree(first, list(trees.values()), *splitting.numbers(), refined))
+        self.trees[number] = sign_tree(first, list(trees.values()), *splitting.numbers(), refined)
         return "proved", least, None
 
     def _report_progress(self, proved: int, queue: Queue) -> None:
@@ -396,6 +434,19 @@ def flatten_graph(graph: Graph, with_inputs: bool) -> Graph:
     return _flat.get_or_make((id(graph), with_inputs), lambda: _Flat(graph, with_inputs)).graph
 
 
+@dataclass(frozen=True)
+class _Aim:
+    """What attacks on cases that are alike go for: of each input, a stack of boxes; of each conjunction, bounds."""
+
+    attack: Attack
+    bounder: Bounder
+    cases: Sequence[PropertyCase]
+    lower: list[Array]
+    upper: list[Array]
+    matrices: list[Array]
+    bounds: list[Array]
+
+
 def _matrix(conjunction: Conjunction, graph: Graph) -> Array:
     (output,) = graph.outputs
     both = np.concatenate([conjunction.C, conjunction.D], axis=1)
@@ -405,20 +456,42 @@ def _matrix(conjunction: Conjunction, graph: Graph) -> Array:
 def make_goal(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjunction], graph: Graph) -> ProofGoal:
     """The rows of all conjunctions; what their coefficients lose as floats is added to what must be exceeded."""
     dtype = bounder.arithmetic.dtype.numpy
-    _, ((low, high),) = bounder.boxes(inputs, bounder.unknown())
-    size = np.nan_to_num(np.maximum(np.abs(low), np.abs(high)).astype(np.float64), nan=np.inf)
     rows, least, conjunctions, count = [], [], [], 0
     for conjunction in unsafe:
         exact = _matrix(conjunction, graph)
         error = np.concatenate([conjunction.C_error, conjunction.D_error], axis=1)[:, : exact.shape[1]]
         lost = np.abs(exact - exact.astype(dtype)) + error
-        with np.errstate(invalid="ignore"):
-            extra = np.where(lost > 0, lost * size, 0.0).sum(axis=1) * (1 + 1e-12)
+        extra = _lost(bounder, inputs, lost) if lost.any() else np.zeros(len(lost))
         rows.append(exact.astype(dtype))
         least.append(np.where(extra > 0, np.nextafter(conjunction.b + extra, np.inf), conjunction.b))
         conjunctions.append(np.arange(count, count + len(exact)))
         count += len(exact)
     return ProofGoal(np.concatenate(rows), np.concatenate(least), tuple(conjunctions))
+
+
+def _lost(bounder: Bounder, inputs: Sequence[Array], lost: Array) -> Array:
+    """``lost @ |outputs|``, from above."""
+    _, ((low, high),) = bounder.boxes(inputs, bounder.unknown())
+    size = np.nan_to_num(np.maximum(np.abs(low), np.abs(high)).astype(np.float64), nan=np.inf)
+    with np.errstate(invalid="ignore"):
+        return np.where(lost > 0, lost * size, 0.0).sum(axis=1) * (1 + 1e-12)  # type: ignore[no-any-return]
+
+
+def _is_surely_unsafe(bounder: Bounder, case: PropertyCase, x: tuple[Fraction, ...]) -> bool:
+    """Whether all outputs that bounds in float64 allow at a point satisfy some conjunction."""
+    graph = bounder.graph
+    if "point" not in bounder.runs:
+        bounder.runs["point"] = compile(boxes(graph, BoundArithmetic(f64, any=False), bounder.bounded).simplify())
+    pairs = zip(*(unflatten(end, graph.inputs) for end in InputBox(x, x).outer()), strict=True)
+    ends = bounder.runs["point"](*(end for pair in pairs for end in pair))
+    if not np.isfinite(ends).all():
+        return False
+
+    def holds(row: Inequality) -> bool:
+        """The outputs that make the left side largest keep to the bound."""
+        return row.holds(x, {j: Fraction(float(ends[c > 0][j])) for j, c in row.outputs})
+
+    return any(all(map(holds, conjunction.inequalities)) for conjunction in case.unsafe)
 
 
 def _exact_outputs(graph: Graph, x: Sequence[Fraction]) -> list[Any]:
