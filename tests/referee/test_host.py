@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import struct
 import sys
 import textwrap
@@ -22,7 +23,7 @@ from gradspec.conformance.targets import target_of
 from gradspec.conformance.targets.reference.kernel import loaded_kernel
 from gradspec.system import host, hosting
 from gradspec.system.forking import fate
-from gradspec.system.hosting import ChannelError, HostedFunction, HostLostError, KernelHost, stand_in
+from gradspec.system.hosting import ChannelError, HostedFunction, HostLostError, KernelHost, LeftBehindError, stand_in
 
 pytestmark = pytest.mark.skipif(not hosting.CAN_HOST, reason="kernels have no process of their own here")
 HEAD = "import ctypes, gc, json, os, signal, socket, struct, sys, threading, time\nimport numpy as np\n"
@@ -452,6 +453,85 @@ def test_it_has_no_network(hosted):
         pytest.skip("there are no namespaces")
     tried(hosted, "socket.create_connection(('192.0.2.1', 80), 1)")
     tried(hosted, "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))")
+
+
+REFUSED = {
+    "a socket of a file": "socket.socket(socket.AF_UNIX).connect({file!r})",
+    "a socket of a file, without a connection": "socket.socket(1, socket.SOCK_DGRAM).sendto(b'x', {file!r})",
+    "the host of a virtual machine": "socket.socket(40, socket.SOCK_STREAM)",
+    "the keys of the session": "call(keys, b'user', b'left', b'x', 1, -3)",
+    "a ring of system calls": "call(425, 4, ctypes.create_string_buffer(256))",
+}
+
+
+@pytest.mark.parametrize("statement", REFUSED.values(), ids=REFUSED)
+def test_it_reaches_nothing_that_others_have(statement, hosted, tmp_path):
+    if not is_contained_by("no sockets"):
+        pytest.skip("no system calls are filtered")
+    file = str(tmp_path / "socket")
+    call = "os.strerror((ctypes.CDLL(None, use_errno=True).syscall(*of) >= 0) or ctypes.get_errno())"
+    keys = 248 if os.uname().machine == "x86_64" else 217
+    head = f"def call(*of):\n    said = {call}\n    raise OSError(said)\nkeys = {keys}\n"
+    with socket.socket(socket.AF_UNIX) as stream, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        (datagrams if "DGRAM" in statement else stream).bind(file)
+        if "DGRAM" not in statement:
+            stream.listen()
+        assert "not permitted" in tried(hosted, head + statement.format(file=file))[1]
+
+
+def test_shared_memory_of_system_v_ends_with_it(hosted):
+    if not is_contained_by("scratch folder of its own"):
+        pytest.skip("there are no namespaces")
+    key = f"ctypes.CDLL(None).shmget({0x67730000 + os.getpid() % 0x10000}, 4096, 0o3600)"
+    for _ in range(2):  # the second host finds no such memory, which it is told to make
+        assert hosted(f"return np.array([{key} >= 0])")(X).all()
+
+
+def test_it_writes_to_no_terminal(hosted):
+    if not is_contained_by("read-only"):
+        pytest.skip("Landlock is not there")
+    ours, theirs = os.openpty()
+    try:
+        assert tried(hosted, f"os.open({os.ttyname(theirs)!r}, os.O_WRONLY | os.O_NOCTTY)")[0] == "PermissionError"
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert hosted("open('/dev/null', 'w').write('x')\nreturn x")(X).shape == X.shape
+
+
+def test_it_cannot_keep_memory_for_inputs_from_growing(hosted):
+    kernel = hosted(
+        """
+        for descriptor in range(3, 64):
+            for seal in (4, 8, 16):
+                try:
+                    import fcntl
+                    fcntl.fcntl(descriptor, 1033, seal)
+                except OSError:
+                    pass
+        return x
+        """
+    )
+    for larger in (X, np.tile(X, (1 << 15, 1))):
+        assert np.array_equal(kernel(larger), larger)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of the system call is that of x86-64")
+def test_a_process_that_it_starts_beside_itself_is_left_behind(hosted):
+    kernel = hosted(
+        """
+        if ctypes.CDLL(None).syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:
+            time.sleep(20)
+            os._exit(0)
+        return x
+        """
+    )
+    with pytest.raises(LeftBehindError):
+        kernel(X)
+
+
+def test_numbers_in_the_other_order_of_bytes_are_none_of_ours(hosted):
+    assert hosted("return x.astype(x.dtype.newbyteorder())")(X).dtype.kind == "V"
 
 
 @pytest.mark.parametrize("file", ["mem", "environ"])

@@ -8,6 +8,8 @@ runs the program that was sent.
 from __future__ import annotations
 
 import ctypes
+import errno
+import glob
 import importlib
 import marshal
 import os
@@ -17,7 +19,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +28,11 @@ LONGEST = 1 << 17
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 _WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _REFER, _TRUNCATE, _WRITE_FILE = 1 << 13, 1 << 14, 1 << 1
+DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "kfd", "dri/*", "dxg")
+"""Of ``/dev``, what may be written to: no terminal and no disk, which a read-only file system does not keep."""
+_CALLS = {"x86_64": (0xC000003E, 41, 248, 249, 250), "aarch64": (0xC00000B7, 198, 217, 218, 219)}
+"""By the machine, its number in filters, and those of ``socket``, ``add_key``, ``request_key`` and ``keyctl``."""
+_IO_URING, _AF_UNIX, _AF_VSOCK = 425, 1, 40
 
 
 def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
@@ -52,7 +59,11 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
     yield f"limits ({', '.join(told)})"
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         yield "no new privileges"
-    writable = {scratch: _WRITES, "/dev/shm": _WRITES, "/dev": _WRITE_FILE}
+        has_gpu = os.path.exists("/dev/nvidiactl")  # whose driver makes sockets of its own
+        if _filter(libc, () if has_gpu else (_AF_UNIX, _AF_VSOCK)):
+            yield f"no {'' if has_gpu else 'sockets, '}keys or rings that others have"
+    writable = {scratch: _WRITES, "/dev/shm": _WRITES}
+    writable |= {place: _WRITE_FILE for name in DEVICES for place in glob.glob(f"/dev/{name}")}
     if os.path.exists("/dev/nvidiactl") and has_namespaces and _keep_settings(libc):
         writable["/proc"] = _WRITE_FILE  # CUDA names its threads there, and does not start where it cannot
     if words := _landlock(libc, writable):
@@ -62,9 +73,11 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
 
 
 def _unshare(libc: Any, control: int, scratch: str) -> bool:
-    """Go on in new namespaces of users, processes, networks and mounts; False where that is not allowed."""
+    """Go on in new namespaces of users, processes, networks, mounts and System V's shared memory; False where that is
+    not allowed.
+    """
     user, group, private, quiet = os.getuid(), os.getgid(), 0x4000 | 0x40000, 0x2 | 0x4
-    if sys.platform != "linux" or libc.unshare(0x10000000 | 0x20000000 | 0x40000000 | 0x20000) != 0:
+    if sys.platform != "linux" or libc.unshare(0x10000000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x20000) != 0:
         return False
     try:
         for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
@@ -142,8 +155,30 @@ def end_like(status: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 1)
 
 
+def _filter(libc: Any, families: Sequence[int]) -> bool:
+    """Refuse what no namespace keeps: sockets of families that a file names or the host of a virtual machine listens
+    on, keys of the session, and rings, which make system calls that no filter sees; False where that is not allowed.
+    """
+    if os.uname().machine not in _CALLS:
+        return False
+    machine, open_socket, *others = _CALLS[os.uname().machine]
+    load, equal, at_least = 0x20, 0x15, 0x35
+    refuse, allow = (0x06, 0, 0, 0x50000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)
+    rows = [(load, 0, 0, 4), (equal, 1, 0, machine), refuse, (load, 0, 0, 0), (at_least, 0, 1, 1 << 30), refuse]
+    for number in (*others, _IO_URING):
+        rows += [(equal, 0, 1, number), refuse]
+    rows += [(equal, 1, 0, open_socket), allow, (load, 0, 0, 16)]
+    for family in families:
+        rows += [(equal, 0, 1, family), refuse]
+    rows.append(allow)
+    program = b"".join(struct.pack("HBBI", *row) for row in rows)
+    held = ctypes.create_string_buffer(program, len(program))
+    told = struct.pack("HxxxxxxP", len(rows), ctypes.addressof(held))
+    return bool(libc.prctl(22, 2, told, 0, 0) == 0)
+
+
 def _landlock(libc: Any, writable: Mapping[str, int]) -> str:
-    """Let files be written in some folders alone, and say so; nothing where Linux has no Landlock."""
+    """Let some files and files in some folders alone be written, and say so; nothing where Linux has no Landlock."""
     version = libc.syscall(444, None, 0, 1) if sys.platform == "linux" else -1
     if version < 1:
         return ""
@@ -152,10 +187,10 @@ def _landlock(libc: Any, writable: Mapping[str, int]) -> str:
     rules = libc.syscall(444, asked, len(asked), 0)
     if rules < 0:
         return ""
-    for folder, rights in writable.items():
-        if not os.path.isdir(folder):
+    for name, rights in writable.items():
+        if not os.path.exists(name):
             continue
-        place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+        place = os.open(name, os.O_PATH | os.O_CLOEXEC)
         rights |= own & (_TRUNCATE | (_REFER if rights == _WRITES else 0))
         libc.syscall(445, rules, 1, struct.pack("=Qi", rights, place), 0)
         os.close(place)

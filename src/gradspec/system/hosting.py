@@ -49,7 +49,7 @@ MOST_BYTES = 1 << 32
 """Of one output."""
 STAYING, STOPPING = 0.2, 5.0
 """Seconds in which a process that a call has started may still end, and in which one stops that is told to."""
-F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
+F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK = 1033, 1, 2
 CUT_OFF = int(getattr(socket, "MSG_TRUNC", 0)) | int(getattr(socket, "MSG_CTRUNC", 0))
 SEARCHED = 16
 """Calls after which all threads of a process are asked what they have started; of the first it is asked after each."""
@@ -236,11 +236,15 @@ class _Session:
         self._limit = limit
         self.channel.settimeout(limit)
         self._known: list[tuple[int, int, bytes]] | None = None
-        self.pid = self._children = 0
+        self.pid = 0
         self._received()
-        with suppress(OSError):
-            self._children = os.open(f"/proc/{self.pid}/task/{self.pid}/children", os.O_RDONLY | os.O_CLOEXEC)
-            weakref.finalize(self, os.close, self._children)
+        self._keeper = int(_stat(self.pid)[2])  # a process may start others beside itself, as children of this one
+        self._children = dict[int, bytes]()
+        for parent in (self.pid, self._keeper):
+            with suppress(OSError):
+                children = os.open(f"/proc/{parent}/task/{parent}/children", os.O_RDONLY | os.O_CLOEXEC)
+                weakref.finalize(self, os.close, children)
+                self._children[children] = os.pread(children, 64, 0)
 
     def grow(self, size: int) -> None:
         if self._mapped is None or size > len(self._mapped):
@@ -307,10 +311,12 @@ class _Session:
         return HostLostError(_told_status(self.status, 5.0, self._status_otherwise))
 
     def require_nothing_left(self, everywhere: bool = False) -> None:
-        if self._children and not os.pread(self._children, 64, 0) and self.number % SEARCHED and not everywhere:
+        is_usual = all(os.pread(children, 64, 0) == usual for children, usual in self._children.items())
+        if self._children and is_usual and self.number % SEARCHED and not everywhere:
             return
         deadline = monotonic() + STAYING
-        while names := [_stat(child)[0] for child in _children(self.pid)]:
+        parents = (self.pid, self._keeper)
+        while names := [_stat(one)[0] for parent in parents for one in _children(parent) if one != self.pid]:
             if monotonic() > deadline:
                 raise LeftBehindError(f"after the call, processes go on that it has started: {', '.join(names)}")
             sleep(0.01)
@@ -343,7 +349,7 @@ def _shared_memory(name: str) -> int:
     import fcntl
 
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    fcntl.fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK)  # what is mapped here stays
+    fcntl.fcntl(descriptor, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK)  # what is mapped here stays, and may grow
     return descriptor
 
 
@@ -383,9 +389,11 @@ def _children(process: int) -> Iterator[int]:
                     yield int(child)
 
 
-def _descendants(process: int) -> Iterator[int]:
-    for child in _children(process):
-        yield from (child, *_descendants(child))
+def _descendants(process: int) -> list[int]:
+    found = [process]
+    for one in found:
+        found += _children(one)
+    return found[1:]
 
 
 def _is_moving(process: int) -> bool:
@@ -658,7 +666,7 @@ class KernelHost:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGSTOP)
             sleep(0)
-        return list(_descendants(root))
+        return _descendants(root)
 
     def require_nothing_left(self) -> None:
         self._serving().require_nothing_left(everywhere=True)
