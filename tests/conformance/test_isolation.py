@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import gradspec as gs
 from gradspec.conformance.campaign import check as campaign
 from gradspec.conformance.campaign import isolated, reproduce
 from gradspec.conformance.targets.user import target as user
-from gradspec.system import forking
+from gradspec.system import forking, processes
 from gradspec.testing import check_kernel
 
 pytestmark = pytest.mark.skipif(not forking.CAN_FORK, reason="a process cannot be copied here")
@@ -132,6 +133,43 @@ def test_a_hang_is_told_and_held_against_a_kernel_only_if_it_can_be_its_own(
     with pytest.raises(error, match=words):
         check_kernel(lambda x, kernel_size: time.sleep(100), "max_pool1d", timeout=0.2, **FAST)
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(("lost", "is_waited_for"), [(0.0, False), (1.0, True)], ids=["idle", "busy"])
+def test_time_without_a_processor_does_not_count(lost, is_waited_for, monkeypatch):
+    """On a machine that has other work a process is slow for no fault of its own."""
+    monkeypatch.setattr(processes, "processor_delay", lambda: lost * time.monotonic())
+
+    def answers(request):
+        time.sleep(0.5)
+        yield {"told": True}
+
+    child = forking.ForkedChild(answers, {})
+    child.patience = 10.0
+    child.receive(10.0)
+    child.send({}, 10.0)
+    given = []
+    with suppress(processes.ProcessLostError):
+        given.append(child.receive(0.1))
+    assert given == [{"told": True}] * is_waited_for
+    child.kill()
+
+
+def test_a_process_that_no_processor_was_free_for_has_waited():
+    several = [multiprocessing.get_context("fork").Process(target=spin) for _ in range(os.cpu_count() + 1)]
+    for one in several:
+        one.start()
+    before = processes.processor_delay()
+    time.sleep(1.0)
+    assert processes.processor_delay() > before + 0.2
+    for one in several:
+        one.kill()
+        one.join()
+
+
+def spin():
+    while True:
+        pass
 
 
 def test_where_no_process_can_be_copied_that_is_said(monkeypatch):

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign.check import check
-from gradspec.conformance.campaign.isolated import TargetError
+from gradspec.conformance.campaign.isolated import BUSY, TargetError
 from gradspec.conformance.cases.target_stream import TargetStream
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.codec import decode, encode
@@ -325,6 +325,8 @@ def warm_up(loaded: LoadedProblem) -> None:
 
 class ProblemJudge(KeptProcess):
     """The process of one problem: it runs the problem's code, and judges solutions in copies of itself."""
+
+    patience = BUSY
 
     def __init__(self, source: ProblemSource, device: str = "cpu") -> None:
         own = device_named(device).environment(next(_numbers))

@@ -12,6 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
+from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Any, Protocol, TextIO
@@ -19,6 +21,8 @@ from typing import IO, Any, Protocol, TextIO
 from gradspec.spec.errors import UnsupportedError
 
 PR_SET_PDEATHSIG = 1
+LOOKING = 1.0
+"""Seconds between two looks at how long processes had no processor: each takes longer than a small case."""
 LONGEST_LINE = 4096
 """Bytes of a last line that are told."""
 SIGNALS = {known.value: known.name for known in signal.Signals}
@@ -48,6 +52,17 @@ def describe(loss: ProcessLostError) -> str:
     if loss.status < 0:
         return f"the process was ended by {SIGNALS.get(-loss.status, f'signal {-loss.status}')}{said}"
     return f"the process ended with status {loss.status}{said}"
+
+
+def processor_delay() -> float:
+    """Seconds that the processes which this one has started, and theirs, could have run and had no processor."""
+    processes, nanoseconds = [str(os.getpid())], 0
+    for process in processes:
+        for task in Path(f"/proc/{process}/task").glob("*"):
+            with suppress(OSError):  # it has ended
+                processes += (task / "children").read_text().split()
+                nanoseconds += int((task / "schedstat").read_text().split()[1]) * (process != processes[0])
+    return nanoseconds / 1e9
 
 
 class Lines:
@@ -96,8 +111,12 @@ class Process(Protocol):
 class Child:
     """A process of our own, in a group of its own, at the other end of two pipes, with a file for what it prints."""
 
+    patience: float = 0.0
+    """By how many times its limit an answer may be late for want of a processor, as it is on a busy machine."""
+
     def __init__(self, process: Process, log: IO[bytes]) -> None:
         self._process, self._log = process, log
+        self._looked, self._delay = -inf, 0.0
         assert process.stdout is not None
         self._lines = Lines(process.stdout.fileno())
 
@@ -124,8 +143,14 @@ class Child:
 
     def receive(self, seconds: float) -> dict[str, Any]:
         """The next message; ``ProcessLostError`` where none comes in time."""
+        start, left = monotonic(), seconds
+        if self.patience and start > self._looked + LOOKING:
+            self._looked, self._delay = start, processor_delay()
         try:
-            line = self._lines.next(seconds)
+            while (line := self._lines.next(left)) is None and self.patience:
+                delay = min(processor_delay() - self._delay, self.patience * seconds)
+                if (left := start + seconds + delay - monotonic()) <= 0:
+                    break
         except EOFError:
             raise self._ended() from None
         if line is None:
@@ -190,6 +215,9 @@ def module_child(module: str, arguments: Sequence[str], environment: Mapping[str
 class KeptProcess:
     """A process that starts when it is first asked something, and again when it was lost; to be closed."""
 
+    patience: float = 0.0
+    """That of its `Child`."""
+
     def __init__(self, begin: Callable[[], Child], starting: float) -> None:
         self.is_closed = False
         self._begin, self._starting = begin, starting
@@ -239,6 +267,7 @@ class KeptProcess:
         self._refuse_if_closed()
         self._end()
         self._child = self._begin()
+        self._child.patience = self.patience
         return self._receive(self._starting)
 
     def _lost(self) -> None:

@@ -41,6 +41,8 @@ FIRST, FIRST_TIMES = 10.0, 4.0
 most so many times as long."""
 LIFETIME = 1000
 """Batches after which a process is replaced: compilers keep all that they ever compiled."""
+BUSY = 5.0
+"""By how many times its limit an answer may be late because other processes had the processors."""
 FOREVER = 1e6
 """No limit of its own: the caller has one."""
 PATIENCE = 3
@@ -66,6 +68,8 @@ _numbers = count()
 
 class Isolated(KeptProcess):
     """Close it, or use it in ``with closing(...)``. The process starts when it is first asked something."""
+
+    patience = BUSY
 
     def __init__(self, settings: CampaignSettings, target: Target | None = None, goes_on: bool = False) -> None:
         """A target that is given is judged in copies of this process, so that it need not have a name.
