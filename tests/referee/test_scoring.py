@@ -170,9 +170,10 @@ def test_lines_are_known_by_contents_and_settings(tmp_path):
     assert OutcomeFile(file, ScoreSettings(cases=9)).key(one) not in kept.scores
     solution.write_text("2")
     assert kept.key(one) not in kept.scores
-    file.write_text("{}\n")
-    with pytest.raises(FormatError, match="line 1"):
-        OutcomeFile(file, ScoreSettings())
+    for other in ("{}", "[]", "5", "{", '{"key": "a", "result": 5}', "[" * 200_000):
+        file.write_text(f"{other}\n")
+        with pytest.raises(FormatError, match="line 1"):
+            OutcomeFile(file, ScoreSettings())
 
 
 def test_a_page_escapes_what_kernels_say():

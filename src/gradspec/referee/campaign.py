@@ -198,7 +198,7 @@ class OutcomeFile:
             try:
                 line = json.loads(text)
                 self.scores[line["key"]] = decode(Score, line["result"], "result")
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
                 told = f"{self._path}, line {number} is none that gradspec referee wrote; give another --output"
                 raise FormatError(told) from error
 
