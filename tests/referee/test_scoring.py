@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -315,3 +316,13 @@ def test_only_handlers_that_compute_are_fallbacks():
     source = "try:\n    f()\nexcept KeyError as error:\n    raise ValueError(str(error))\n"
     assert list(find_fallbacks(source)) == []
     assert list(find_fallbacks("def f(:")) == []
+
+
+def test_a_kernel_that_sleeps_meets_too_few_cases_to_pass():
+    def sleeping(x):
+        time.sleep(0.5)
+        return np.asarray(gs.softmax(x, axis=-1))
+
+    score = gs.referee.score(sleeping, lambda x: gs.softmax(x, axis=-1), "f32[4,8]", cases=400, seconds=1.0, seed=1)
+    assert (score.verdict, score.score, score.findings) == ("undecided", 0.0, ())
+    assert "of 400 cases were tried" in score.notes[-1]

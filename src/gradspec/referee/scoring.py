@@ -52,6 +52,8 @@ GRACE = 30.0
 """Seconds beyond its limit after which the process of a problem is given up."""
 WARM_BATCHES = 12
 """Batches of cases that the process of a problem makes ready for."""
+LEAST = 0.25
+"""The share of the cases that must have been tried for a kernel to pass: one that sleeps meets few."""
 WROTE = "It wrote to the channel of the judge"
 MOST_JUDGES = 4
 """Problems whose processes are kept."""
@@ -91,7 +93,7 @@ class ScoreSettings:
 class Score:
     """What a kernel is worth.
 
-    ``verdict`` is ``pass``, ``fail``, ``undecided`` (cases could not be judged, through no fault of the kernel's) or
+    ``verdict`` is ``pass``, ``fail``, ``undecided`` (cases could not be judged, or there was time for too few) or
     ``error`` (the problem could not be loaded). ``score`` is 0 unless it passed, and then 1, or, where it was timed,
     how many times as fast as the faster of the eager and the compiled reference it is.
     """
@@ -248,7 +250,8 @@ def judge_kernel(
         own, times = _observe_and_time(kernel, loaded, settings, host, is_timed=settings.timed and not found)
     found += [RefereeFinding("own_work", title, detail) for title, detail in (own.forbidden if own else ())]
     found += [RefereeFinding(*finding) for finding in (times.findings if times else ())]
-    verdict = "fail" if found else "undecided" if run.errors or not run.judged else "pass"
+    is_decided = not run.errors and run.judged > 0 and tried >= LEAST * settings.cases
+    verdict = "fail" if found else "pass" if is_decided else "undecided"
     told = "; ".join(run.errors[:3]), own, times, tuple(notes), run.seed, run.containment
     return Score(verdict, tuple(found), run.judged, monotonic() - start, *told)
 
