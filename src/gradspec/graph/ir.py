@@ -309,6 +309,7 @@ class Sums:
     """Sums of products of an operator's operands, as bounds need to know them.
 
     - ``max_roundings(attrs, *types)``: the most roundings per term, products included; 0 if numbers are only moved.
+    - ``terms(attrs, *types)``: the most terms that are added up; None if as many as roundings.
     - ``factors``: operands that are multiplied with each other; the operator is linear in one if the others are held.
     - ``fixed``: operands that must be held for it to be linear at all (a divisor, a condition).
     - ``divisor``: the one of these that all terms are divided by.
@@ -324,6 +325,7 @@ class Sums:
     """
 
     max_roundings: Callable[..., int] = lambda attrs, *types: 0
+    terms: Callable[..., int] | None = None
     factors: tuple[int, ...] = ()
     fixed: tuple[int, ...] = ()
     divisor: int | None = None
@@ -336,9 +338,9 @@ class Sums:
     parts: Callable[..., int] | None = None
 
 
-def ones(attrs: Attributes, *types: TensorType) -> float:
-    """The ``coefficient_quantum`` of operators without coefficients."""
-    return 1.0
+def ones(attrs: Attributes, *types: TensorType) -> int:
+    """The ``coefficient_quantum`` of operators without coefficients, and the ``terms`` of those that add nothing up."""
+    return 1
 
 
 MOVED = Sums()

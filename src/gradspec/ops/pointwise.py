@@ -309,6 +309,7 @@ SCALE = _pointwise_op(
     linear="jointly",
     sums=Sums(
         max_roundings=lambda attrs, x: 1 + rounded_number(attrs.factor, x.dtype),
+        terms=ones,
         factors=(0,),
         absolute=lambda attrs, x: scale(x, builtins.abs(attrs.factor)),
         coefficient_quantum=lambda attrs, x: 0.0 if rounded_number(attrs.factor, x.dtype) else lowest_bit(attrs.factor),

@@ -57,7 +57,11 @@ MEAN = Op(
     spec=lambda attrs, x: (spec.mean(x, attrs.axes),),
     batch=axes_batch,
     linear="jointly",
-    sums=Sums(max_roundings=_mean_terms, coefficient_quantum=lambda attrs, x: inverse_bit(reduced_terms(attrs, x))),
+    sums=Sums(
+        max_roundings=_mean_terms,
+        terms=reduced_terms,
+        coefficient_quantum=lambda attrs, x: inverse_bit(reduced_terms(attrs, x)),
+    ),
     transpose=_mean_transpose,
     decompose=lambda attrs, x: (sum(x, attrs.axes) / exact_number(reduced_terms(attrs, x.type), x),),
 )
@@ -108,7 +112,9 @@ MEAN_TRANSPOSE = Op(
     spec=lambda attrs, x: (spec.mean_transpose(x, attrs.axes, attrs.shape),),
     batch=_mean_transpose_batch,
     linear="jointly",
-    sums=Sums(max_roundings=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype)),
+    sums=Sums(
+        max_roundings=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype), terms=ones
+    ),
     transpose=lambda attrs, cotangents, types, i: apply(MEAN, Axes(attrs.axes), *cotangents),
     decompose=_decompose_mean_transpose,
 )

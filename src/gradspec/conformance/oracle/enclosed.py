@@ -58,11 +58,23 @@ class Leaves(Protocol):
 
     @property
     def counted(self) -> Floats:
-        """How many leaves a cell has, or how many roundings one may meet."""
+        """How many leaves a cell has."""
 
     @property
     def mass(self) -> Floats:
         """The sum of their magnitudes."""
+
+    @property
+    def met(self) -> float:
+        """The most roundings that a leaf met before it is added to others."""
+
+    @property
+    def longest(self) -> float:
+        """The most roundings that a leaf met when all of them are added up."""
+
+    @property
+    def few(self) -> tuple[float, float]:
+        """How many leaves a cell has, and how many roundings these met, if all long sums are finished."""
 
 
 @dataclass(frozen=True)

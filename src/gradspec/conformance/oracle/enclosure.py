@@ -5,7 +5,8 @@ given: in any order, fused or not, stored between operators or kept in a registe
 cell, ``centre ± radius``, from the operands' enclosures:
 
 - a sum of products moves by ``Σ |∂y/∂xᵢ|·rᵢ``, and is rounded by ``Γ_N·S``: N its non-zero leaves, S their sum of
-  magnitudes, both computed by the operator itself on magnitudes and on ones. Sums that feed a sum are one sum;
+  magnitudes, both computed by the operator itself on magnitudes and on ones. Sums that feed a sum are one sum, and N
+  is the number of roundings on the way of one of its leaves;
 - where nothing rounds, nothing is added: if all leaves of a cell are multiples of 2^e and ``S ≤ 2^(p+e)``;
 - anything else has an ``enclosure`` rule, that of the bounds of networks.
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array
-from gradspec.conformance.oracle.enclosed import OWN_TINIEST, OWN_UNIT, Enclosed, in_blocks, largest
+from gradspec.conformance.oracle.enclosed import OWN_TINIEST, OWN_UNIT, Enclosed, Leaves, in_blocks, largest
 from gradspec.conformance.oracle.meaning import Bools, Floats, round_array
 from gradspec.domains.formats import F16, F64, Format, format_named
 from gradspec.graph.arrays import as_array
@@ -33,7 +34,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Sums, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import STORED, DType, TensorType, f64
-from gradspec.ops.box import FAST, FUNCTION, BoundArithmetic, BoundedNode, Box
+from gradspec.ops.box import FAST, FUNCTION, BoundArithmetic, BoundedNode, Box, gamma
 from gradspec.runtime.compiled import compile
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.boxes import enclosed
@@ -228,9 +229,9 @@ class _SumNode:
 
     def _rounded(self, centre: Floats) -> Enclosed:
         mass, leaves = self.mass, self._leaves
-        self.most, self.largest_mass = max(1.0, float(np.max(leaves, initial=1.0))), float(np.max(mass, initial=0.0))
+        self.most, self.largest_mass = max(1.0, self.longest), float(np.max(mass, initial=0.0))
         whole = reach = self._reach(lambda e: e.spread)
-        if self._is_one_sum and any(e.inherited is not None and e.varies for e in self.operands):
+        if self._is_whole and any(e.inherited is not None and e.varies for e in self.operands):
             reach = self._reach(self._inherited)
         grains = self._inverse_grains(whole)
         radius, inherited = in_blocks(self._radius, centre, reach, whole, mass, leaves, grains)
@@ -296,7 +297,9 @@ class _SumNode:
         Further leaves may enter the tree of a sum, as a bias does, but a sum of many sums adds them up when they are
         finished, unless a kernel is declared to do otherwise.
         """
-        return not self.rule.factors and (self.terms <= MOST_JOINED or self.how.declared.reassociated)
+        if self.how.declared.reassociated:
+            return len(self.rule.factors) < 2
+        return not self.rule.factors and self.terms <= MOST_JOINED
 
     @cached_property
     def _is_multiplied_out(self) -> bool:
@@ -306,40 +309,101 @@ class _SumNode:
         return declared.reassociated or (declared.variance_by_moments and (is_square or not factors))
 
     @cached_property
+    def _is_whole(self) -> bool:
+        """Whether the roundings of sums among the operands are counted again here, with those of this one."""
+        return self._is_one_sum or self._is_multiplied_out
+
+    @cached_property
     def mass(self) -> Floats:
-        is_whole = self._is_one_sum or self._is_multiplied_out
-        return self._of(
-            lambda e: e.magnitude if e.leaves is None or not is_whole else np.maximum(e.leaves.mass, e.magnitude)
-        )
+        """Of products of sums, with what the sums inherited: to first order, that is part of the reach."""
+
+        def size(e: Enclosed) -> Floats:
+            if e.leaves is None or not self._is_whole:
+                return e.magnitude
+            return np.maximum(e.leaves.mass if self._is_one_sum else e.leaves.mass + self._inherited(e), e.magnitude)
+
+        return self._of(size)
+
+    # --- the way of a leaf (docs/tolerance.md): through every operator, no more roundings than are counted here
 
     @property
     def counted(self) -> Floats:
-        is_rounded_first = self.terms and (self.is_product or self._conversions())
-        return self._leaves + 1.0 if is_rounded_first else self._leaves
+        return self._leaves
+
+    @cached_property
+    def met(self) -> float:
+        return self._own_roundings + max(map(self._met_in, range(len(self.operands))), default=0.0)
+
+    @cached_property
+    def longest(self) -> float:
+        return max(float(np.max(self._leaves, initial=1.0)) - 1, 0.0) + self.met
+
+    @cached_property
+    def few(self) -> tuple[float, float]:
+        ways = [e.leaves.few if e.leaves is not None else (1.0, 0.0) for e in self.operands]
+        if len(self.rule.factors) == 2:
+            ways = [self._product, *((1.0, self._met_in(i)) for i in range(2, len(ways)))]
+        counts, met = zip(*ways, strict=True)
+        count = self._terms * sum(counts) if self.terms else max(counts) + self._own_terms()
+        return (count, self._own_roundings + max(met)) if count <= MOST_JOINED else (1.0, self.longest)
+
+    @cached_property
+    def _product(self) -> tuple[float, float]:
+        """How many leaves a product of two sums is multiplied out into, and how many roundings these met.
+
+        By induction, a sum of k among the leaves of a factor met no more than ``r + k − 1``, and its product with one
+        of l met ``r + k + s + l − 1 ≤ (r + s + 1) + k·l − 1``: as much as if it were multiplied out.
+        """
+        count, met = 1.0, 0.0
+        factors = [self.operands[i].leaves for i in self.rule.factors]
+        for few, before in sorted(self._way_into_product(one) for one in factors if one is not None):
+            is_finished = count * few > MOST_JOINED
+            count, met = (count, met + before + few - 1) if is_finished else (count * few, met + before)
+        return count, met
+
+    def _way_into_product(self, leaves: Leaves) -> tuple[float, float]:
+        if not self._is_multiplied_out:
+            return 1.0, 0.0
+        return leaves.few if self.how.declared.reassociated else (1.0, leaves.longest)
+
+    def _met_in(self, i: int) -> float:
+        """The most roundings that a leaf of an operand met before it comes here."""
+        leaves = self.operands[i].leaves
+        if leaves is None or not self._is_whole:
+            return 0.0
+        if self._is_one_sum:
+            return leaves.met
+        return self._product[1] if i in self.rule.factors else leaves.longest
+
+    @cached_property
+    def _own_roundings(self) -> float:
+        """Those that a term meets here besides additions: of a product or a coefficient, or of a conversion."""
+        if not self.is_product:
+            return self._conversions() if self.terms else 0.0
+        return 1.0 + self.terms - self._terms + (FAST if self.how.declared.fast_math and self.grain != 1.0 else 0.0)
+
+    @cached_property
+    def _terms(self) -> int:
+        """How many terms are added up, at most."""
+        if self.rule.unscaled is not None:
+            return self.rule.max_roundings(self.rule.unscaled(self.attrs), *self.types)
+        return self.terms if self.rule.terms is None else self.rule.terms(self.node.attrs, *self.types)
 
     @cached_property
     def _leaves(self) -> Floats:
-        """How many non-zero leaves a cell has, or, where coefficients are not 1, how many roundings one may meet."""
-        is_one = self._is_one_sum
+        """How many non-zero leaves a cell has, at most."""
 
         def count(e: Enclosed) -> Floats:
             here = (e.magnitude > 0).astype(np.float64)
-            return here if e.leaves is None or not is_one else np.maximum(e.leaves.counted, here)
+            return here if e.leaves is None or not self._is_one_sum else np.maximum(e.leaves.counted, here)
 
-        before = FAST if self.how.declared.fast_math and self.grain != 1.0 else 0.0
-        if self._is_multiplied_out and not is_one:
-            chosen = [e for i, e in enumerate(self.operands) if i in self.rule.factors or not self.rule.factors]
-            most = [float(np.max(e.leaves.counted, initial=0.0)) for e in chosen if e.leaves is not None]
-            before += sum(most) if self.rule.factors else max(most, default=0.0)
         if self.grain == 1.0:
-            return self._of(count, self.rule.linear(self.attrs)) + (self._own_terms() + before)
+            found = self._of(count, self.rule.linear(self.attrs)) + self._own_terms()
+            return found * self._product[0] if len(self.rule.factors) == 2 else found
         if self.rule.unscaled is not None:
-            plain = self.rule.unscaled(self.attrs)
-            found = self._of(count, plain)
-            coefficient = self.terms - self.rule.max_roundings(plain, *self.types)
-            return np.where(found > 0, found + (coefficient + before), 0.0)
+            return self._of(count, self.rule.unscaled(self.attrs))
         most_here = max((float(np.max(count(e), initial=1.0)) for e in self.operands), default=1.0)
-        return np.full(self.node.outputs[0].shape, self.terms * most_here + before)
+        return np.full(self.node.outputs[0].shape, self._terms * most_here)
 
     def _own_terms(self) -> float:
         return 0.0 if self.rule.linear(self.attrs) == self.attrs else 1.0
@@ -348,11 +412,10 @@ class _SumNode:
         """What additions and products lose, and what else is lost: by rounded inputs, underflow, stored parts."""
         how: NodeArithmetic = self.how
         size: Any = mass
-        roundings = leaves - (0 if self.is_product else 1 - self._conversions())
-        relative = how.growth(roundings, self.most)
+        relative = how.growth(leaves + (self.met - 1), self.most)
         if not self.is_product and not self._conversions():
             # The sum of two leaves is rounded once, by u of itself, in whatever order.
-            size = np.where(leaves <= 2, np.abs(centre) + reach, mass)
+            size = np.where(leaves + self.met <= 2, np.abs(centre) + reach, mass)
         error = relative * size
         more = np.zeros(error.shape)
         if self.is_product and how.rounded_inputs:
@@ -360,7 +423,7 @@ class _SumNode:
         if how.declared.normwise and len(self.rule.factors) == 2 and self.terms > 1:
             more = more + relative * (float(how.declared.normwise) * self.largest_mass)
         if self.is_product or how.declared.flush_to_zero:
-            more = more + leaves * (2 * how.tiniest + OWN_TINIEST)
+            more = more + (leaves + (self.met - self._own_roundings)) * (2 * how.tiniest + OWN_TINIEST)
         if how.parts:
             more = how.added_in_parts(mass, error + more) - error
         return error, more
@@ -659,25 +722,31 @@ def _enclose_node(node: Node, operands: Sequence[Enclosed], declared: Arithmetic
     held = rule is not None and not any(operands[i].varies for i in rule.fixed if i < len(operands))
     if rule is not None and held and node.outputs[0].type.is_float and any(floats):
         return [_SumNode(node, rule, operands, NodeArithmetic.of_sum(node, rule, declared)).enclosed()]
-    found = _enclose_by_rule(node, operands, declared)
     if rule is not None and rule.divisor is not None and declared is not None and declared.reassociated:
-        return [_multiply_first(node, rule, operands, found[0], declared)]
-    return found
+        return [_divided_first(node, rule, operands, declared)]
+    return _enclose_by_rule(node, operands, declared)
 
 
-def _multiply_first(
-    node: Node, rule: Sums, operands: Sequence[Enclosed], found: Enclosed, declared: Arithmetic
-) -> Enclosed:
-    """A quotient ``Σ/s`` whose leaves may be divided before they are added up, by any of the numbers that ``s`` may be:
-    it errs by what it would err by the middle one ``c``, times ``c / |s| ≤ c / (c − r)``, and as any quotient."""
-    assert rule.divisor is not None
-    divisor = operands[rule.divisor]
-    middle = [Enclosed.point(e.centre) if e is divisor else e for e in operands]
-    lost = _SumNode(node, rule, middle, NodeArithmetic.of_sum(node, rule, declared)).enclosed()
-    least = np.abs(divisor.centre) - divisor.radius
-    ratio = np.where(least > 0, np.abs(divisor.centre) / least, np.inf)
-    more = np.where(lost.radius > 0, lost.radius * ratio, 0.0)
-    return Enclosed(found.centre, (found.radius + more) * (1 + 8 * OWN_UNIT))
+def _divided_first(node: Node, rule: Sums, operands: Sequence[Enclosed], declared: Arithmetic) -> Enclosed:
+    """A quotient ``Σ/s`` whose leaves may be divided, and stored, before they are added up.
+
+    By a rounded reciprocal each meets two more roundings. ``Γ_(L+2)·M + (1+Γ_2)·I`` is no more than
+    ``E + Γ_2·(M + E)`` with ``E = Γ_L·M + I``: by so much the numerator is off, whatever it is divided by.
+    """
+    (i,) = rule.factors
+    numerator, leaves, how = operands[i], operands[i].leaves, NodeArithmetic.of(node.outputs[0].type, declared)
+    if leaves is None:
+        return _enclose_by_rule(node, operands, declared)[0]
+    relative = gamma(2 + (FAST if declared.fast_math else 0.0), how.unit)
+    if how.is_narrowed:
+        relative += float(how.storage.unit) * (1 + relative)
+    radius = (numerator.radius + (leaves.mass + numerator.radius) * relative) * (1 + 8 * OWN_UNIT)
+    wider = Enclosed(numerator.centre, np.where(np.isfinite(numerator.centre), radius, numerator.radius))
+    (found,) = _enclose_by_rule(node, [*operands[:i], wider, *operands[i + 1 :]], declared)
+    underflow = np.where(np.isfinite(found.centre), leaves.counted, 0.0) * (
+        2 * how.tiniest + float(how.storage.tiniest)
+    )
+    return Enclosed(found.centre, (found.radius + underflow) * (1 + 8 * OWN_UNIT))
 
 
 def _store(found: Enclosed, type: TensorType) -> Enclosed:
