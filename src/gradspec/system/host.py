@@ -361,7 +361,7 @@ def _dtype(name: str) -> Any:
 
 @cache
 def _dtype_number(dtype: Any) -> int:
-    return NUMBERED.get(str(dtype.name), NUMBERED["object"])
+    return NUMBERED.get(str(dtype.name) * dtype.isnative, NUMBERED["object"])
 
 
 def raced(
