@@ -4,6 +4,7 @@ import ctypes
 import multiprocessing
 import os
 import re
+import subprocess
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ from gradspec.conformance.campaign import isolated, reproduce
 from gradspec.conformance.targets.user import target as user
 from gradspec.system import forking, processes
 from gradspec.testing import check_kernel
+from patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(not forking.CAN_FORK, reason="a process cannot be copied here")
 pytest_plugins = ["pytester"]
@@ -141,13 +143,13 @@ def test_time_without_a_processor_does_not_count(lost, is_waited_for, monkeypatc
     monkeypatch.setattr(processes, "processor_delay", lambda: lost * time.monotonic())
 
     def answers(request):
-        time.sleep(0.5)
+        time.sleep(0.5 if is_waited_for else 2 * PATIENCE)
         yield {"told": True}
 
     child = forking.ForkedChild(answers, {})
-    child.patience = 10.0
-    child.receive(10.0)
-    child.send({}, 10.0)
+    child.patience = PATIENCE / 0.1
+    child.receive(PATIENCE)
+    child.send({}, PATIENCE)
     given = []
     with suppress(processes.ProcessLostError):
         given.append(child.receive(0.1))
@@ -155,21 +157,17 @@ def test_time_without_a_processor_does_not_count(lost, is_waited_for, monkeypatc
     child.kill()
 
 
-def test_a_process_that_no_processor_was_free_for_has_waited():
-    several = [multiprocessing.get_context("fork").Process(target=spin) for _ in range(os.cpu_count() + 1)]
-    for one in several:
-        one.start()
-    before = processes.processor_delay()
-    time.sleep(1.0)
-    assert processes.processor_delay() > before + 0.2
-    for one in several:
-        one.kill()
-        one.join()
-
-
-def spin():
-    while True:
-        pass
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="Linux does not count it here")
+def test_time_without_a_processor_is_counted():
+    """Of processes that are one more than the processors one waits at any time."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() + 1)]
+    before, end = processes.processor_delay(), time.monotonic() + PATIENCE
+    while processes.processor_delay() == before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert processes.processor_delay() > before
+    for process in spinning:
+        process.kill()
+        process.wait()
 
 
 def test_where_no_process_can_be_copied_that_is_said(monkeypatch):
