@@ -202,7 +202,7 @@ def _(x: Dual, p: int | float | Fraction) -> Dual:
     return Dual(value, scalar.embed(value, p) * scalar.power(x.value, Fraction(p) - 1) * x.tangent)
 
 
-def _move_erf(x: Scalar, y: Scalar, dx: Scalar) -> Scalar:
+def _erf_tangent(x: Scalar, y: Scalar, dx: Scalar) -> Scalar:
     root = scalar.sqrt(scalar.embed(x, 2))  # erf x = 2·Φ(√2·x) − 1
     return scalar.normal_density(x * root) * root * 2 * dx
 
@@ -218,14 +218,14 @@ _TANGENTS: dict[Any, Callable[[Scalar, Scalar, Scalar], Scalar]] = {
     scalar.sin: lambda x, y, dx: scalar.cos(x) * dx,
     scalar.cos: lambda x, y, dx: -scalar.sin(x) * dx,
     scalar.atan: lambda x, y, dx: dx / (x * x + 1),
-    scalar.erf: _move_erf,
+    scalar.erf: _erf_tangent,
     scalar.normal_cdf: lambda x, y, dx: scalar.normal_density(x) * dx,
     scalar.normal_density: lambda x, y, dx: -(y * x) * dx,
 }
 """Of functions ``y`` of one number ``x``: the tangent of ``y``, given that of ``x``."""
 
 
-def _moved(function: Any, tangent: Callable[[Scalar, Scalar, Scalar], Scalar]) -> Callable[[Dual], Dual]:
+def _lift(function: Any, tangent: Callable[[Scalar, Scalar, Scalar], Scalar]) -> Callable[[Dual], Dual]:
     def of_dual(x: Dual) -> Dual:
         value = function(x.value)
         return Dual(value, tangent(x.value, value, x.tangent))
@@ -234,4 +234,4 @@ def _moved(function: Any, tangent: Callable[[Scalar, Scalar, Scalar], Scalar]) -
 
 
 for _function, _tangent in _TANGENTS.items():
-    _function.register(Dual, _moved(_function, _tangent))
+    _function.register(Dual, _lift(_function, _tangent))

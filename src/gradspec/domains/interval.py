@@ -482,7 +482,7 @@ _INCREASING: dict[Any, Callable[[float], tuple[float, float]]] = {
 _REAL_FROM = {scalar.log: 0.0, scalar.log1p: -1.0}
 
 
-def _by_ends(function: Any, of_end: Callable[[float], tuple[float, float]]) -> Callable[[Interval], Interval]:
+def _lift_increasing(function: Any, of_end: Callable[[float], tuple[float, float]]) -> Callable[[Interval], Interval]:
     least = _REAL_FROM.get(function, -inf)
 
     def of_interval(x: Interval) -> Interval:
@@ -494,6 +494,6 @@ def _by_ends(function: Any, of_end: Callable[[float], tuple[float, float]]) -> C
 
 
 for _function, _of_end in _INCREASING.items():
-    _function.register(Interval, _by_ends(_function, _of_end))
+    _function.register(Interval, _lift_increasing(_function, _of_end))
 
 interval = IntervalDomain()

@@ -118,7 +118,7 @@ def _small_types(attrs: SmallFormat, *types: TensorType) -> tuple[TensorType, ..
     return same_types("round_to", 1)(attrs, *types)
 
 
-def _decompose(attrs: SmallFormat, x: Var) -> tuple[Var]:
+def _decompose_round_to(attrs: SmallFormat, x: Var) -> tuple[Var]:
     """``x − detach(x)`` is 0, and has the derivative; it is no number where ``x``, and so ``x + 1``, is infinite."""
     format, where, greater = format_of(attrs.format), OPERATORS().where, OPERATORS().greater
     size, quantum = abs(x), exact_number(format.quantum(format.emin), x)
@@ -169,7 +169,7 @@ ROUND_TO: Op = Op(
         [apply(ROUND_TO, attrs, *primals)],
         [apply(ROUND_TANGENT, attrs, *tangents)],
     ),
-    decompose=_decompose,
+    decompose=_decompose_round_to,
 )
 
 

@@ -325,7 +325,7 @@ class Top:
     largest: bool = True
 
 
-def _types(attrs: Top, x: TensorType) -> tuple[TensorType]:
+def _top_types(attrs: Top, x: TensorType) -> tuple[TensorType]:
     require_numbers("top_places", x)
     return (TensorType(i64, (*x.shape[:-1], listed(x.shape, attrs.k))),)
 
@@ -355,7 +355,7 @@ def _possible_places(node: BoundedNode, x: Box) -> Box:
 TOP_PLACES = Op(
     "top_places",
     Top,
-    types=_types,
+    types=_top_types,
     spec=lambda attrs, x: (top_places(x, attrs.k, attrs.largest),),
     batch=leading_batch,
     enclosure=_possible_places,

@@ -241,7 +241,8 @@ def judge_kernel(
         return Score("fail", (RefereeFinding("channel", WROTE, f"{type(error).__name__}: {error}"),))
     found, own, times, notes = list(findings_of(run)), None, None, list(loaded.notes)
     if (tried := run.tally.cases.total()) < settings.cases and not found:
-        notes.append(f"only {tried} of {settings.cases} cases were tried in {settings.seconds:g} s")
+        advice = "" if tried >= LEAST * settings.cases else ", too few to decide; allow more --seconds"
+        notes.append(f"only {tried} of {settings.cases} cases were tried in {settings.seconds:g} s{advice}")
     why_not = "" if loaded.source and host else unforkable()
     if why_not:
         notes += ["its own work was not observed: " + why_not] * (settings.own_work is not None)

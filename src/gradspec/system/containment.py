@@ -25,7 +25,7 @@ from typing import Any
 
 LONGEST = 1 << 17
 """Bytes of a packet."""
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_SET_NO_NEW_PRIVS = 1, 22, 2, 38
 _WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _REFER, _TRUNCATE, _WRITE_FILE = 1 << 13, 1 << 14, 1 << 1
 DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "kfd", "dri/*", "dxg")
@@ -61,7 +61,7 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
         yield "no new privileges"
         has_gpu = os.path.exists("/dev/nvidiactl")  # whose driver makes sockets of its own
         if _filter(libc, () if has_gpu else (_AF_UNIX, _AF_VSOCK)):
-            yield f"no {'' if has_gpu else 'sockets, '}keys or rings that others have"
+            yield f"no {'' if has_gpu else 'UNIX sockets, '}session keys or io_uring"
     writable = {scratch: _WRITES, "/dev/shm": _WRITES}
     writable |= {place: _WRITE_FILE for name in DEVICES for place in glob.glob(f"/dev/{name}")}
     if os.path.exists("/dev/nvidiactl") and has_namespaces and _keep_settings(libc):
@@ -73,9 +73,7 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
 
 
 def _unshare(libc: Any, control: int, scratch: str) -> bool:
-    """Go on in new namespaces of users, processes, networks, mounts and System V's shared memory; False where that is
-    not allowed.
-    """
+    """Go on in new namespaces of users, processes, networks, mounts and System V's memory; False where not allowed."""
     user, group, private, quiet = os.getuid(), os.getgid(), 0x4000 | 0x40000, 0x2 | 0x4
     if sys.platform != "linux" or libc.unshare(0x10000000 | 0x20000000 | 0x40000000 | 0x08000000 | 0x20000) != 0:
         return False
@@ -174,7 +172,7 @@ def _filter(libc: Any, families: Sequence[int]) -> bool:
     program = b"".join(struct.pack("HBBI", *row) for row in rows)
     held = ctypes.create_string_buffer(program, len(program))
     told = struct.pack("HxxxxxxP", len(rows), ctypes.addressof(held))
-    return bool(libc.prctl(22, 2, told, 0, 0) == 0)
+    return bool(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, told, 0, 0) == 0)
 
 
 def _landlock(libc: Any, writable: Mapping[str, int]) -> str:

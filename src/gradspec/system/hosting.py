@@ -390,10 +390,10 @@ def _children(process: int) -> Iterator[int]:
 
 
 def _descendants(process: int) -> list[int]:
-    found = [process]
-    for one in found:
-        found += _children(one)
-    return found[1:]
+    processes = [process]
+    for parent in processes:
+        processes += _children(parent)
+    return processes[1:]
 
 
 def _is_moving(process: int) -> bool:

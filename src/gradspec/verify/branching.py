@@ -167,6 +167,7 @@ class InputSplitting:
         return [np.concatenate(arrays)[: len(of)] for arrays in zip(*results, strict=True)]
 
     def _compiled(self, what: Any) -> Callable[..., Any]:
+        """Bounds of so many boxes at once: by boxes, or of as many rows of a target, by lines."""
         b, key = self._bounder, ("boxes of inputs", what)
         if key not in b.runs:
             graph = b.boxes_graph()

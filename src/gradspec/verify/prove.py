@@ -136,7 +136,7 @@ def prove(
     _fits(graph, property)
     search = _Search(graph, property, kernels, begun + timeout, seed, report)
     margin, status, witness = np.inf, "proved", None
-    for numbers in _alike(property.cases):
+    for numbers in _group_cases(property.cases):
         status, found, witness = search.decide(numbers)
         margin = min(margin, found)
         if status != "proved":
@@ -155,13 +155,13 @@ def _certificate(
     return Certificate(kernels, network_digest(graph), property_digest(property), found)
 
 
-def _alike(cases: Sequence[PropertyCase]) -> list[list[int]]:
+def _group_cases(cases: Sequence[PropertyCase]) -> list[list[int]]:
     """The numbers of cases, together where their unsafe sets differ in nothing but the bounds of inequalities."""
-    found: dict[Any, list[int]] = {}
+    groups: dict[Any, list[int]] = {}
     for number, case in enumerate(cases):
         rows = tuple(tuple((row.outputs, row.inputs) for row in of.inequalities) for of in case.unsafe)
-        found.setdefault(rows, []).append(number)
-    return list(found.values())
+        groups.setdefault(rows, []).append(number)
+    return list(groups.values())
 
 
 def robust(
@@ -461,7 +461,7 @@ def make_goal(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjun
         exact = _matrix(conjunction, graph)
         error = np.concatenate([conjunction.C_error, conjunction.D_error], axis=1)[:, : exact.shape[1]]
         lost = np.abs(exact - exact.astype(dtype)) + error
-        extra = _lost(bounder, inputs, lost) if lost.any() else np.zeros(len(lost))
+        extra = _bound_lost_coefficients(bounder, inputs, lost) if lost.any() else np.zeros(len(lost))
         rows.append(exact.astype(dtype))
         least.append(np.where(extra > 0, np.nextafter(conjunction.b + extra, np.inf), conjunction.b))
         conjunctions.append(np.arange(count, count + len(exact)))
@@ -469,12 +469,12 @@ def make_goal(bounder: Bounder, inputs: Sequence[Array], unsafe: Sequence[Conjun
     return ProofGoal(np.concatenate(rows), np.concatenate(least), tuple(conjunctions))
 
 
-def _lost(bounder: Bounder, inputs: Sequence[Array], lost: Array) -> Array:
+def _bound_lost_coefficients(bounder: Bounder, inputs: Sequence[Array], lost: Array) -> Array:
     """``lost @ |outputs|``, from above."""
     _, ((low, high),) = bounder.boxes(inputs, bounder.unknown())
     size = np.nan_to_num(np.maximum(np.abs(low), np.abs(high)).astype(np.float64), nan=np.inf)
     with np.errstate(invalid="ignore"):
-        return np.where(lost > 0, lost * size, 0.0).sum(axis=1) * (1 + 1e-12)  # type: ignore[no-any-return]
+        return np.asarray(np.where(lost > 0, lost * size, 0.0).sum(axis=1) * (1 + 1e-12))
 
 
 def _is_surely_unsafe(bounder: Bounder, case: PropertyCase, x: tuple[Fraction, ...]) -> bool:

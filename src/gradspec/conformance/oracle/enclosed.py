@@ -65,15 +65,15 @@ class Leaves(Protocol):
         """The sum of their magnitudes."""
 
     @property
-    def met(self) -> float:
+    def prior_roundings(self) -> float:
         """The most roundings that a leaf met before it is added to others."""
 
     @property
-    def longest(self) -> float:
+    def total_roundings(self) -> float:
         """The most roundings that a leaf met when all of them are added up."""
 
     @property
-    def few(self) -> tuple[float, float]:
+    def finished(self) -> tuple[float, float]:
         """How many leaves a cell has, and how many roundings these met, if all long sums are finished."""
 
 

@@ -229,9 +229,9 @@ class _SumNode:
 
     def _rounded(self, centre: Floats) -> Enclosed:
         mass, leaves = self.mass, self._leaves
-        self.most, self.largest_mass = max(1.0, self.longest), float(np.max(mass, initial=0.0))
+        self.most, self.largest_mass = max(1.0, self.total_roundings), float(np.max(mass, initial=0.0))
         whole = reach = self._reach(lambda e: e.spread)
-        if self._is_whole and any(e.inherited is not None and e.varies for e in self.operands):
+        if self._recounts_operands and any(e.inherited is not None and e.varies for e in self.operands):
             reach = self._reach(self._inherited)
         grains = self._inverse_grains(whole)
         radius, inherited = in_blocks(self._radius, centre, reach, whole, mass, leaves, grains)
@@ -309,7 +309,7 @@ class _SumNode:
         return declared.reassociated or (declared.variance_by_moments and (is_square or not factors))
 
     @cached_property
-    def _is_whole(self) -> bool:
+    def _recounts_operands(self) -> bool:
         """Whether the roundings of sums among the operands are counted again here, with those of this one."""
         return self._is_one_sum or self._is_multiplied_out
 
@@ -318,7 +318,7 @@ class _SumNode:
         """Of products of sums, with what the sums inherited: to first order, that is part of the reach."""
 
         def size(e: Enclosed) -> Floats:
-            if e.leaves is None or not self._is_whole:
+            if e.leaves is None or not self._recounts_operands:
                 return e.magnitude
             return np.maximum(e.leaves.mass if self._is_one_sum else e.leaves.mass + self._inherited(e), e.magnitude)
 
@@ -331,21 +331,21 @@ class _SumNode:
         return self._leaves
 
     @cached_property
-    def met(self) -> float:
-        return self._own_roundings + max(map(self._met_in, range(len(self.operands))), default=0.0)
+    def prior_roundings(self) -> float:
+        return self._own_roundings + max(map(self._prior_roundings_of, range(len(self.operands))), default=0.0)
 
     @cached_property
-    def longest(self) -> float:
-        return max(float(np.max(self._leaves, initial=1.0)) - 1, 0.0) + self.met
+    def total_roundings(self) -> float:
+        return max(float(np.max(self._leaves, initial=1.0)) - 1, 0.0) + self.prior_roundings
 
     @cached_property
-    def few(self) -> tuple[float, float]:
-        ways = [e.leaves.few if e.leaves is not None else (1.0, 0.0) for e in self.operands]
+    def finished(self) -> tuple[float, float]:
+        ways = [e.leaves.finished if e.leaves is not None else (1.0, 0.0) for e in self.operands]
         if len(self.rule.factors) == 2:
-            ways = [self._product, *((1.0, self._met_in(i)) for i in range(2, len(ways)))]
+            ways = [self._product, *((1.0, self._prior_roundings_of(i)) for i in range(2, len(ways)))]
         counts, met = zip(*ways, strict=True)
         count = self._terms * sum(counts) if self.terms else max(counts) + self._own_terms()
-        return (count, self._own_roundings + max(met)) if count <= MOST_JOINED else (1.0, self.longest)
+        return (count, self._own_roundings + max(met)) if count <= MOST_JOINED else (1.0, self.total_roundings)
 
     @cached_property
     def _product(self) -> tuple[float, float]:
@@ -364,16 +364,16 @@ class _SumNode:
     def _way_into_product(self, leaves: Leaves) -> tuple[float, float]:
         if not self._is_multiplied_out:
             return 1.0, 0.0
-        return leaves.few if self.how.declared.reassociated else (1.0, leaves.longest)
+        return leaves.finished if self.how.declared.reassociated else (1.0, leaves.total_roundings)
 
-    def _met_in(self, i: int) -> float:
+    def _prior_roundings_of(self, i: int) -> float:
         """The most roundings that a leaf of an operand met before it comes here."""
         leaves = self.operands[i].leaves
-        if leaves is None or not self._is_whole:
+        if leaves is None or not self._recounts_operands:
             return 0.0
         if self._is_one_sum:
-            return leaves.met
-        return self._product[1] if i in self.rule.factors else leaves.longest
+            return leaves.prior_roundings
+        return self._product[1] if i in self.rule.factors else leaves.total_roundings
 
     @cached_property
     def _own_roundings(self) -> float:
@@ -398,8 +398,8 @@ class _SumNode:
             return here if e.leaves is None or not self._is_one_sum else np.maximum(e.leaves.counted, here)
 
         if self.grain == 1.0:
-            found = self._of(count, self.rule.linear(self.attrs)) + self._own_terms()
-            return found * self._product[0] if len(self.rule.factors) == 2 else found
+            leaves = self._of(count, self.rule.linear(self.attrs)) + self._own_terms()
+            return leaves * self._product[0] if len(self.rule.factors) == 2 else leaves
         if self.rule.unscaled is not None:
             return self._of(count, self.rule.unscaled(self.attrs))
         most_here = max((float(np.max(count(e), initial=1.0)) for e in self.operands), default=1.0)
@@ -412,10 +412,10 @@ class _SumNode:
         """What additions and products lose, and what else is lost: by rounded inputs, underflow, stored parts."""
         how: NodeArithmetic = self.how
         size: Any = mass
-        relative = how.growth(leaves + (self.met - 1), self.most)
+        relative = how.growth(leaves + (self.prior_roundings - 1), self.most)
         if not self.is_product and not self._conversions():
             # The sum of two leaves is rounded once, by u of itself, in whatever order.
-            size = np.where(leaves + self.met <= 2, np.abs(centre) + reach, mass)
+            size = np.where(leaves + self.prior_roundings <= 2, np.abs(centre) + reach, mass)
         error = relative * size
         more = np.zeros(error.shape)
         if self.is_product and how.rounded_inputs:
@@ -423,7 +423,7 @@ class _SumNode:
         if how.declared.normwise and len(self.rule.factors) == 2 and self.terms > 1:
             more = more + relative * (float(how.declared.normwise) * self.largest_mass)
         if self.is_product or how.declared.flush_to_zero:
-            more = more + (leaves + (self.met - self._own_roundings)) * (2 * how.tiniest + OWN_TINIEST)
+            more = more + (leaves + (self.prior_roundings - self._own_roundings)) * (2 * how.tiniest + OWN_TINIEST)
         if how.parts:
             more = how.added_in_parts(mass, error + more) - error
         return error, more
@@ -723,11 +723,11 @@ def _enclose_node(node: Node, operands: Sequence[Enclosed], declared: Arithmetic
     if rule is not None and held and node.outputs[0].type.is_float and any(floats):
         return [_SumNode(node, rule, operands, NodeArithmetic.of_sum(node, rule, declared)).enclosed()]
     if rule is not None and rule.divisor is not None and declared is not None and declared.reassociated:
-        return [_divided_first(node, rule, operands, declared)]
+        return [_enclose_quotient(node, rule, operands, declared)]
     return _enclose_by_rule(node, operands, declared)
 
 
-def _divided_first(node: Node, rule: Sums, operands: Sequence[Enclosed], declared: Arithmetic) -> Enclosed:
+def _enclose_quotient(node: Node, rule: Sums, operands: Sequence[Enclosed], declared: Arithmetic) -> Enclosed:
     """A quotient ``Σ/s`` whose leaves may be divided, and stored, before they are added up.
 
     By a rounded reciprocal each meets two more roundings. ``Γ_(L+2)·M + (1+Γ_2)·I`` is no more than
