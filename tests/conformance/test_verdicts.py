@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import gradspec as gs
 from conformance.fake_device import FakeDevice, beyond
+from gradspec import gallery
 from gradspec.cli import main
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.campaign.reproduce import verify_findings
@@ -239,9 +240,48 @@ def test_no_larger_liberty_than_needed_is_named(kernel, title, size):
     assert re.search(size, defect.explanation)
 
 
+class HalfOfTheZLoss(torch.autograd.Function):
+    """Cross entropy and its z-loss, whose gradient lacks the factor of 2."""
+
+    @staticmethod
+    def forward(ctx, logits, labels):
+        ctx.save_for_backward(logits, labels)
+        return gallery.cross_entropy_z_loss(logits, labels)
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, labels = ctx.saved_tensors
+        kept = labels != gallery.IGNORED
+        shares = torch.softmax(logits, -1)
+        picked = torch.nn.functional.one_hot(torch.where(kept, labels, 0), logits.shape[1])
+        change = shares - picked + 1e-4 * torch.logsumexp(logits, -1, keepdim=True) * shares
+        return g * change * kept[:, None] / kept.sum(), None
+
+
+def test_no_liberty_is_named_that_leaves_no_sign():
+    run = verdict(HalfOfTheZLoss.apply, gallery.cross_entropy_z_loss, None, modes=["vjp"], cases=20, seed=2)
+    assert titles(run) == ["The gradient of logits is wrong"]
+
+
 def flushing_exp(x):
     """As fast as CUDA's, and 0 far below 0."""
     return np.where(x < -60, np.float32(0), np.exp2(x * np.float32(1.4426950408889634)))
+
+
+def fast_exp_of_either(x, y):
+    return np.exp2(x * np.float32(1.4426950408889634)) * y
+
+
+fast_exp_of_either.arithmetic = "triton"
+
+
+def of_small_exponents(rng):
+    return [array.astype(np.float32) for array in (-40 * rng.random(16), rng.random(16))]
+
+
+def test_of_the_liberties_of_a_profile_the_narrowest_is_named():
+    run = verdict(fast_exp_of_either, lambda x, y: gs.exp(x) * y, of_small_exponents, array="numpy", modes=["value"])
+    assert [finding.title for finding in run.findings] == ["The result has the precision of fast_math"]
 
 
 def test_a_defect_is_told_where_nothing_that_is_allowed_permits_it():

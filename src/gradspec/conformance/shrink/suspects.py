@@ -195,10 +195,11 @@ def _radii(w: Wrong, judgement: Judgement) -> tuple[Floats, Floats]:
 
 
 def _tells(judgement: Judgement) -> bool:
-    """Whether a result passes, in some cell by an enclosure that is not weak, or that has some digits."""
+    """Whether a result passes, in some cell by an enclosure that has a sign and is not weak, or has some digits."""
     assert isinstance(judgement.meaning, EnclosedMeaning)
     found = judgement.meaning.enclosed(judgement.arithmetic)
-    return judgement.passed and bool((~judgement.wide | (found.radius <= DIGITS * np.abs(found.centre))).any())
+    size = np.abs(found.centre)
+    return judgement.passed and bool((~judgement.wide & (found.radius < size) | (found.radius <= DIGITS * size)).any())
 
 
 def _is_right_of_few_bits(w: Wrong) -> bool:
