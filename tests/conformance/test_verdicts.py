@@ -272,16 +272,36 @@ def fast_exp_of_either(x, y):
     return np.exp2(x * np.float32(1.4426950408889634)) * y
 
 
-fast_exp_of_either.arithmetic = "triton"
-
-
 def of_small_exponents(rng):
     return [array.astype(np.float32) for array in (-40 * rng.random(16), rng.random(16))]
 
 
-def test_of_the_liberties_of_a_profile_the_narrowest_is_named():
-    run = verdict(fast_exp_of_either, lambda x, y: gs.exp(x) * y, of_small_exponents, array="numpy", modes=["value"])
-    assert [finding.title for finding in run.findings] == ["The result has the precision of fast_math"]
+def variance(x):
+    return gs.mean((x - gs.mean(x, 1, keepdims=True)) ** 2, 1)
+
+
+def variance_by_moments(x):
+    return (x * x).mean(1) - x.mean(1) ** 2
+
+
+def far_from_zero(rng):
+    return [(4096 + rng.standard_normal((3, 16))).astype(np.float32)]
+
+
+fast_exp_of_either.arithmetic = variance_by_moments.arithmetic = "triton"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "spec", "inputs", "liberty"),
+    [
+        (fast_exp_of_either, lambda x, y: gs.exp(x) * y, of_small_exponents, "fast_math"),
+        (variance_by_moments, variance, far_from_zero, "variance_by_moments"),
+    ],
+    ids=["exp", "variance"],
+)
+def test_of_the_liberties_of_a_profile_the_narrowest_is_named(kernel, spec, inputs, liberty):
+    run = verdict(kernel, spec, inputs, array="numpy", modes=["value"])
+    assert [finding.title for finding in run.findings] == [f"The result has the precision of {liberty}"]
 
 
 def test_a_defect_is_told_where_nothing_that_is_allowed_permits_it():

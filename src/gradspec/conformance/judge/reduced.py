@@ -41,12 +41,13 @@ REDUCED: dict[str, str] = {
 """The names of ``--allow``, with what each permits. The first that permits a result is named: wide ones are last."""
 
 PROFILES: dict[str, tuple[str, ...]] = {
-    "triton": ("ftz", "tf32", "fast_math", "cuda_functions", "online_softmax", "reassociated"),
-    "cuda": ("ftz", "cuda_functions", "online_softmax", "reassociated"),
-    "cuda_fast_math": ("ftz", "fast_math", "cuda_functions", "online_softmax", "reassociated"),
+    "triton": ("ftz", "tf32", "fast_math", "cuda_functions", "variance_by_moments", "online_softmax", "reassociated"),
+    "cuda": ("ftz", "cuda_functions", "variance_by_moments", "online_softmax", "reassociated"),
+    "cuda_fast_math": ("ftz", "fast_math", "cuda_functions", "variance_by_moments", "online_softmax", "reassociated"),
 }
 """The liberties that kernels of a kind take: Triton has products in TF32 by default, ``ex2.approx``, ``div.full`` and
-``sqrt.approx``, whose errors are those of CUDA's intrinsics; atomic additions of float32 flush to zero on any."""
+``sqrt.approx``, whose errors are those of CUDA's intrinsics; atomic additions of float32 flush to zero on any. What is
+reassociated may be a variance by moments, too, which has a name of its own."""
 
 MOST_PARTS = 16
 
