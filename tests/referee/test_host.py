@@ -828,3 +828,23 @@ def test_numbers_are_declined_only_if_that_is_declared(largest, declared, kinds,
     verdicts = [judge_call(target, call_on(target, x))[0] for x in (X, special)]
     assert [verdict.kind for verdict in verdicts] == kinds
     assert {verdict.rule for verdict in verdicts if verdict.kind == "defect"} <= {"declined_numbers"}
+
+
+@pytest.mark.exhaustive
+def test_each_configuration_of_triton_is_judged_on_some_sizes(monkeypatch):
+    """Which one is chosen by the sizes alone, without a time; and what is added up while it is tuned shows."""
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+    def results(name, sizes):
+        one = KernelHost(f"conformance.tuned_kernels:{name}")
+        one.library = "torch"
+        try:
+            return [HostedFunction(one, "", None)(np.ones(size, np.float32)).tolist() for size in sizes]
+        finally:
+            one.close()
+
+    doubled = results("doubled", range(1, 13))
+    assert doubled == results("doubled", range(1, 13))
+    assert {n for row in doubled for n in row} == {2, 3}  # one of three is wrong
+    assert results("added", [5, 5]) == [[2] * 5, [1] * 5]

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import PurePath
 from typing import Any, Self
@@ -106,6 +107,9 @@ class OwnTarget(ArrayTarget):
         home = self.name.partition(":")[0]
         told = "; ".join(self.host.contained)
         return f"{told}; but the judge has imported {home}, too, with its reference" if home in sys.modules else told
+
+    def settings(self) -> AbstractContextManager[Any]:
+        return super().settings() if self.host else host.tuned_in_turn()
 
     # --- calls in a host
 
