@@ -421,6 +421,23 @@ def test_layouts_make_no_difference(window, layout):
     torch.testing.assert_close(spread(laid(g))[0], spread(laid(g).contiguous())[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize(("channels", "side"), [(12, 4), (300, 4), (6, 1)])
+def test_channels_of_16_bits_are_read_some_at_once(channels, side, start, monkeypatch):
+    """Where windows share no cell, also if the memory begins between two vectors, and beyond one program."""
+    shape, sides = (2, channels, 4, 7), []
+    window = {"kernel_size": (2, 2), "stride": (2, 3), "padding": ((1, 1), (0, 1))}
+    launch = plans.Planner.launch
+    monkeypatch.setattr(plans.Planner, "launch", lambda *a, **k: (sides.append(k.get("side")), launch(*a, **k)))
+    x = tensor_of(cells(shape, BF16))
+    laid = LAYOUTS["channels last"](x)
+    laid = torch.cat([x.new_zeros(start), laid.permute(0, 2, 3, 1).flatten()])[start:].as_strided(shape, laid.stride())
+    attrs, average = ops.MaxPool(**windows(shape, window)), ops.AvgPool(**windows(shape, window))
+    for operator in (pool.kernel("max_pool", attrs), pool.taped(attrs), pool.kernel("avg_pool", average)):
+        torch.testing.assert_close(operator(laid), operator(x), rtol=0, atol=0, equal_nan=True)
+    assert sides.count(side) >= 3
+
+
 def test_results_lie_as_their_operands_do():
     x = LAYOUTS["channels last"](torch.zeros(2, 3, 6, 7))
     (y,) = pool.kernel("avg_pool", ops.AvgPool(**windows(x.shape, PLANES[0])))(x)

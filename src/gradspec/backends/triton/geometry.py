@@ -50,6 +50,8 @@ class LaneBlock(NamedTuple):
     """A bit for every axis but the first that has more than one index."""
     wide: bool
     """Whether offsets need 64 bits."""
+    side: int = 1
+    """Numbers of a lane beside each other along the inner axis."""
 
 
 class AxisWindows(NamedTuple):

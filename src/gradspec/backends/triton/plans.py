@@ -178,11 +178,12 @@ class Planner:
         return slot
 
     def launch(
-        self, kernel: Any, places: Lanes, size: int, slots: Sequence[Slot], arguments: Sequence[Any], *constants: Any
-    ) -> None:
+        self, kernel: Any, places: Lanes, size: int, slots: Sequence[Slot], arguments: Sequence[Any], *constants: Any,
+        side: int = 1,
+    ) -> None:  # fmt: skip
         """Run a kernel on these places, so many lanes in a program."""
         numbers, axes, wide = places
-        block = LaneBlock(size, axes, wide)
+        block = LaneBlock(size, axes, wide, side)
         self.steps.append(Launch(kernel, -(-numbers.total // size), slots, (numbers, *arguments), (*constants, block)))
 
     def _next(self, shape: Shape, strides: Shape, dtype: torch.dtype) -> Slot:

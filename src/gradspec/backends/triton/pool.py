@@ -42,6 +42,8 @@ LANES, FOLDED, IN_VECTORS = 128, 1024, 4
 """Lanes of a program, numbers of a block that is folded, and how many times as many of one that is read in vectors."""
 MOST_CELLS = 64
 """Cells that a lane reads for outputs above each other, which have rows in common, at most."""
+INNER_BYTES = 8
+"""What a lane reads at once of 8 or 16 bits each, along an axis inside those that are pooled."""
 SIDE: int = kernels.SIDE.value
 MOST_VECTORS, APART_VECTORS, BESIDE_TAPS = 128, 8, 256
 """Outputs side by side of a lane; vectors of as many cells that it reads, also where windows share no row, and taps of
@@ -248,10 +250,22 @@ def _reduce(
         p.launch(kernels.fold, places, block, slots, [row.sizes, inner, row.taps], operation, windows, whole, across)
     else:
         block, arguments = LANES if strip > 1 else 2 * LANES, [row.sizes, col.sizes, inner, deep.sizes]
-        depths = deep.reduced()
-        p.launch(
-            kernels.reduce, places, block, slots, arguments, operation, row.reduced(strip), col.reduced(), depths, strip
-        )
+        side = _side(step, x, places)
+        if side > 1:
+            places, block = lanes(y.shape, strides, row, col, row.outputs, col.outputs, side, deep), LANES
+            for slot in dict.fromkeys(slots[:3]):
+                p.align(slot, side)
+        windows_of_axes = row.reduced(strip), col.reduced(), deep.reduced()
+        p.launch(kernels.reduce, places, block, slots, arguments, operation, *windows_of_axes, strip, side=side)
+
+
+def _side(step: Pass, x: Slot, places: Lanes) -> int:
+    """How many numbers beside each other, along the axis inside those of a pass, a lane reads at once: where windows
+    share cells, lanes for single numbers that share rows take less time, and more than 16 bits fill a warp's reads."""
+    n, ((_, *cuts), given, found) = INNER_BYTES // x.dtype.itemsize, places.arguments[1:4]
+    are_apart = all(axis.stride >= axis.taps and not axis.bins for axis in step.axes)
+    are_vectors = given[4] == found[4] == 1 and _are_multiples(n, cuts[-1][0], (*given[:4], *found[:4]))
+    return n if x.dtype.itemsize < 4 and are_apart and are_vectors else 1
 
 
 class Beside(NamedTuple):

@@ -45,7 +45,9 @@ def divide_index(i, cut, BLOCK):
 
 @triton.jit
 def locate(i, cuts, BLOCK):
-    """The five indices of lanes; ``BLOCK.axes`` has a bit for every axis but the first that has more than one index."""
+    """The five indices of lanes; ``BLOCK.axes`` has a bit for every axis but the first that has more than one index.
+    With ``BLOCK.side``, of the inner axis a lane has so many, which make a second axis of tensors.
+    """
     none = tl.zeros_like(i)
     inner, col, row, outer = none, none, none, none
     if BLOCK.axes & 8:
@@ -56,7 +58,18 @@ def locate(i, cuts, BLOCK):
         i, row = divide_index(i, cuts[1], BLOCK)
     if BLOCK.axes & 1:
         i, outer = divide_index(i, cuts[0], BLOCK)
+    if BLOCK.side > 1:
+        inner = inner * BLOCK.side + tl.arange(0, BLOCK.side)[None, :]
     return i, outer, row, col, inner
+
+
+@triton.jit
+def in_vectors(at):
+    """Pointers; of numbers beside each other, the first is at a multiple of as many."""
+    if len(at.shape) == 2:
+        return tl.multiple_of(at, [1, at.shape[1] * at.dtype.element_ty.itemsize])
+    else:
+        return at
 
 
 @triton.jit
@@ -77,7 +90,11 @@ def lane_indices(BLOCK):
     block = tl.program_id(0)
     if BLOCK.wide:
         block = block.to(tl.int64)
-    return block * BLOCK.size + tl.arange(0, BLOCK.size)
+    i = block * BLOCK.size + tl.arange(0, BLOCK.size)
+    if BLOCK.side > 1:
+        return i[:, None]
+    else:
+        return i
 
 
 @triton.jit
@@ -355,15 +372,15 @@ def write(y, yw, yu, table, at, table_at, mask, state, OP):
             value = tl.where(w == 0, 0.0, v)
         else:
             value = v
-        tl.store(y + at, narrow(value, y), mask=mask)
+        tl.store(in_vectors(y + at), narrow(value, y), mask=mask)
     if OP.gives & 2:
         if OP.kind == WINNER:
             w = tl.where(w < 0, OP.none, w)
-        tl.store(yw + at, narrow(w, yw), mask=mask)
+        tl.store(in_vectors(yw + at), narrow(w, yw), mask=mask)
     if OP.gives & 4:
         if OP.last and OP.split:
             u = divide(u, tl.where(w == 0, 1, w).to(u.dtype))
-        tl.store(yu + at, narrow(u, yu), mask=mask)
+        tl.store(in_vectors(yu + at), narrow(u, yu), mask=mask)
 
 
 @triton.jit
@@ -454,7 +471,8 @@ def reduce_row(x, xw, xu, h, left, taps, real, cols, across, step, OP, COL):
         if OP.places:
             code = (h.to(tl.int64) * cols.size + c) * step
         at = (c * across).to(tl.int64)
-        cells = cells + (load_state(x, xw, xu, at, real, code, OP),)
+        v, w, u = in_vectors(x + at), in_vectors(xw + at), in_vectors(xu + at)
+        cells = cells + (load_state(v, w, u, 0, real, code, OP),)
     v, w, u = join_states(cells, COL.taps, OP)
     if OP.kind == WINNER and not OP.places and COL.edges and not COL.bins:
         w = tl.maximum(w, first_tap(left, COL.dilation))
