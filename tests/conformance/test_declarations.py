@@ -107,6 +107,7 @@ def test_a_kernel_that_relies_on_values_passes_by_declaring_them():
         ({"values": {"y": "positive"}}, "has no input 'y' to declare; its inputs are x"),
         ({"no_grad": ("y",)}, "has no input 'y' to declare"),
         ({"out_dtype": "f33"}, "out_dtype is 'f33'; declare one of f16"),
+        ({"intermediates": "f64"}, "intermediates is 'f64'; declare f32"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(declared, message):
@@ -137,6 +138,31 @@ def test_a_loss_may_be_wider_than_its_inputs():
 
     assert any("dtype" in title for title in judged(total, spec, "f16[8]", 12))
     assert not judged(total, spec, "f16[8]", 12, out_dtype="f32")
+
+
+@pytest.mark.parametrize("mode", ["value", "vjp"])
+def test_what_is_not_stored_between_operators_is_judged_more_sharply(mode):
+    """A kernel that rounds there is right only where nothing is declared, or the reference converts at that place."""
+
+    def through(dtype):
+        def normalised(x):
+            wide = x.float()
+            deviation = (wide - wide.mean(-1, keepdim=True)).to(dtype).float()
+            return (deviation / (1 + deviation.abs().sum(-1, keepdim=True))).to(x.dtype)
+
+        return normalised
+
+    def spec(x):
+        deviation = x - torch.mean(x, -1, keepdim=True)
+        return deviation / (1 + torch.sum(torch.abs(deviation), -1, keepdim=True))
+
+    precise, rounding, types = through(torch.float32), through(torch.bfloat16), "bf16[4,32]"
+    wide = {"intermediates": "f32"}
+    assert not judged(precise, spec, types, 24, [mode])
+    assert not judged(precise, spec, types, 24, [mode], **wide)
+    assert not judged(rounding, spec, types, 24, [mode])
+    assert judged(rounding, spec, types, 24, [mode], **wide)
+    assert not judged(rounding, rounding, types, 24, [mode], **wide)
 
 
 def test_a_kernel_may_write_into_what_it_declares():

@@ -461,7 +461,9 @@ class _EnclosedResult(_Result):
         assert isinstance(judgement.meaning, EnclosedMeaning)
         along = [array for name, array in self.call.arrays().items() if name not in self.call.named()]
         scale = np.prod([np.max(np.abs(array.astype(np.float64)), initial=0.0) for array in along])
-        slack = FORMULAS * float(judgement.arithmetic.storage.unit) * scale if along else 0.0
+        how = judgement.arithmetic
+        between = how.accumulate if how.wide_intermediates else how.storage
+        slack = FORMULAS * float(between.unit) * scale if along else 0.0
         found = judgement.meaning.enclosed(judgement.arithmetic)
         low, high = found.ends
         got = judgement.got.astype(np.float64)

@@ -40,6 +40,7 @@ class Arithmetic:
     - ``variance_by_moments``: squares of sums are multiplied out, as ``mean(x²) − mean(x)²``.
     - ``online_softmax``: the block size after which a softmax may be rescaled; 0 if it never is.
     - ``reassociated``: coefficients are multiplied with each other first, and sums of sums are one sum.
+    - ``wide_intermediates``: what the graph converts to a narrower format is rounded once, when it is finished.
     - ``normwise``: convolutions and matrix products have this many times the error of the largest result. An estimate:
       nothing is proved about it.
 
@@ -63,6 +64,7 @@ class Arithmetic:
     variance_by_moments: bool = False
     online_softmax: int = 0
     reassociated: bool = False
+    wide_intermediates: bool = False
     normwise: float = 0.0
 
     def __post_init__(self) -> None:

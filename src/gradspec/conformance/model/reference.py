@@ -20,10 +20,10 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import DTYPES as TYPES
-from gradspec.graph.types import TensorType
-from gradspec.ops.convert import convert
+from gradspec.graph.types import STORED, TensorType, bf16, f16, f32
+from gradspec.ops.convert import CONVERT, convert
 from gradspec.spec.errors import ShapeError
-from gradspec.transforms.copy import inline
+from gradspec.transforms.copy import Copier, inline
 
 Types: TypeAlias = tuple[TensorType, ...]
 Axis: TypeAlias = tuple[int, int]
@@ -70,18 +70,23 @@ class Reference:
         """How many inputs it has beside parameters."""
         self.values: Mapping[str, str] = {}
         self._no_grad: tuple[str, ...] = ()
-        self._out_dtype = ""
+        self._out_dtype = self.intermediates = ""
 
-    def declare(self, values: Mapping[str, str], no_grad: Sequence[str], out_dtype: str) -> None:
-        """Say which values inputs may have, which have no derivatives, and the dtype of floats among results."""
+    def declare(self, values: Mapping[str, str], no_grad: Sequence[str], out_dtype: str, intermediates: str) -> None:
+        """Say which values inputs may have, which have no derivatives, and the dtypes of floats among results, and of
+        those between operators."""
         if out_dtype and out_dtype not in FLOATS:
             raise ValueError(f"out_dtype is {out_dtype!r}; declare one of {', '.join(FLOATS)}")
+        if intermediates not in ("", "f32"):
+            raise ValueError(
+                f"intermediates is {intermediates!r}; declare f32, or nothing for the dtype of each result"
+            )
         names = [v.name for v in self.graph(self.types[0]).inputs]
         if unknown := [name for name in (*values, *no_grad) if name not in names]:
             raise ValueError(f"{self.name} has no input {unknown[0]!r} to declare; its inputs are {', '.join(names)}")
         self.values, self._no_grad = check_values(values), tuple(no_grad)
-        if out_dtype != self._out_dtype:
-            self._out_dtype = out_dtype
+        if (out_dtype, intermediates) != (self._out_dtype, self.intermediates):
+            self._out_dtype, self.intermediates = out_dtype, intermediates
             self._graphs, self._programs = LRUCache(MOST_GRAPHS), LRUCache(MOST_GRAPHS)
 
     def graph(self, types: Types) -> Graph:
@@ -94,6 +99,7 @@ class Reference:
     def _try_trace(self, types: Types) -> Graph | str:
         try:
             graph = _converted(self._trace(types), self._out_dtype)
+            graph = _with_wide_intermediates(graph) if self.intermediates else graph
         except Exception as error:  # of whatever library it is written in
             return f"{self.name} does not take {', '.join(map(str, types))}: {type(error).__name__}: {error}"
         unknown = [v for v in (*graph.inputs, *graph.outputs) if v.dtype.name not in ARRAY_DTYPES]
@@ -176,6 +182,24 @@ def _with_outputs(graph: Graph, outputs: Sequence[Var]) -> Graph:
 def _derivatives(graph: Graph, values: int) -> Graph:
     """Without the values that stand before derivatives."""
     return _with_outputs(graph, graph.outputs[values:])
+
+
+def _with_wide_intermediates(graph: Graph) -> Graph:
+    """The graph with float32 in the place of float16 and bfloat16, but in inputs, results, and what is converted to
+    them."""
+    copy = Copier(graph)
+    for node in graph.nodes:
+        operands, (dtype, *others) = copy.all(node.inputs), [v.dtype for v in node.outputs]
+        wide = [convert(v, f32) if v.dtype in (f16, bf16) else v for v in operands]
+        if node.op is CONVERT and not others and dtype not in STORED:
+            copy.assign(node, [convert(operands[0], dtype)])
+            continue
+        found = copy.builder.apply(node.op, node.attrs, *wide)
+        if any(new.dtype not in (old.dtype, f32) for old, new in zip(node.outputs, found, strict=True)):
+            narrow = [convert(v, old.dtype) for v, old in zip(wide, node.inputs, strict=True)]
+            found = copy.builder.apply(node.op, node.attrs, *narrow)  # it is one of bits
+        copy.assign(node, found)
+    return copy.builder.build([convert(copy(v), v.dtype) for v in graph.outputs], allow_unused=True)
 
 
 def _converted(graph: Graph, dtype: str) -> Graph:

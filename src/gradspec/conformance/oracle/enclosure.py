@@ -260,7 +260,8 @@ class _SumNode:
             nothing |= self._rounds_nothing(whole, mass, inverse)
         error, more = (np.where(nothing, 0.0, part) for part in (error, more))
         computed = (error + more + reach) * (1 + 8 * OWN_UNIT)
-        size = mass if self.how.declared.reassociated else np.abs(centre)
+        declared = self.how.declared
+        size = mass if declared.reassociated and not declared.wide_intermediates else np.abs(centre)
         stored = self.how.stored(centre, size, computed)
         return stored, (more + reach) * (1 + 8 * OWN_UNIT) + (stored - computed) + 4 * OWN_UNIT * stored
 

@@ -30,12 +30,12 @@ ATTACHED = {"jvp": "jvp", "vjp": "vjp", "second": "vjp_vjp"}
 DECLARATIONS = (
     *("arithmetic", "conventions", "strict", "layouts", "blocks", "numbers"),
     *("repeatable", "threadsafe", "fresh_results", "set_threads", "mutates", "mutates_cotangent"),
-    *("values", "no_grad", "out_dtype"),
+    *("values", "no_grad", "out_dtype", "intermediates"),
 )
 """What a kernel may say of itself, and, of the last, its reference."""
 
 
-OF_REFERENCES: tuple[tuple[str, Any], ...] = (("values", {}), ("no_grad", ()), ("out_dtype", ""))
+OF_REFERENCES: tuple[tuple[str, Any], ...] = (("values", {}), ("no_grad", ()), ("out_dtype", ""), ("intermediates", ""))
 """What is said of a reference, by the kernel or by itself."""
 
 
@@ -141,8 +141,8 @@ class ReferenceKernel(OwnTarget):
 
     @property
     def _arithmetic(self) -> dict[str, Any]:
-        declared = self.declared("arithmetic", {})
-        return {} if isinstance(declared, str) else dict(declared)
+        declared, wide = self.declared("arithmetic", {}), {"wide_intermediates": bool(self.reference.intermediates)}
+        return wide if isinstance(declared, str) else {**wide, **declared}
 
     @property
     def profile(self) -> str:
