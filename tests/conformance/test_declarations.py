@@ -161,7 +161,10 @@ def test_what_is_not_stored_between_operators_is_judged_more_sharply(mode):
     assert not judged(precise, spec, types, 24, [mode])
     assert not judged(precise, spec, types, 24, [mode], **wide)
     assert not judged(rounding, spec, types, 24, [mode])
-    assert judged(rounding, spec, types, 24, [mode], **wide)
+    titles = judged(rounding, spec, types, 24, [mode], **wide)
+    assert titles
+    if mode == "value":  # every cell of the gradient may be anything then
+        assert titles == ["The result is right only if bf16 is stored between operators"]
     assert not judged(rounding, rounding, types, 24, [mode], **wide)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from gc import collect
@@ -88,6 +89,12 @@ class Reference:
         if (out_dtype, intermediates) != (self._out_dtype, self.intermediates):
             self._out_dtype, self.intermediates = out_dtype, intermediates
             self._graphs, self._programs = LRUCache(MOST_GRAPHS), LRUCache(MOST_GRAPHS)
+
+    def with_stored_intermediates(self) -> Reference:
+        """The same of a kernel that may store the dtype of each result between operators."""
+        other = copy(self)
+        other.declare(self.values, self._no_grad, self._out_dtype, "")
+        return other
 
     def graph(self, types: Types) -> Graph:
         """The graph for these types, or a ValueError that says why there is none."""

@@ -17,6 +17,7 @@ from gradspec.conformance.judge.reduced import ARITHMETICS
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.device import ExhaustedError
 from gradspec.conformance.model.problem import Array, Call
+from gradspec.conformance.model.reference import reference_of
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
@@ -63,11 +64,11 @@ class Wrong:
     def judgement(self) -> Judgement:
         return self.meaning.judge(self.got, self.target.arithmetic(self.call.problem))
 
-    def fits(self, graph: Graph, call: Call) -> bool:
-        """Whether the result is that of another graph, or of another call."""
+    def fits(self, graph: Graph, call: Call, arithmetic: Arithmetic | None = None) -> bool:
+        """Whether the result is that of another graph, of another call, or by another arithmetic."""
         arrays = [np.asarray(array) for array in call.arguments()]
         other = EnclosedMeaning(GraphResults(graph, arrays), self.meaning.place, self.meaning.is_derivative)
-        judged = other.judge(self.got, self.target.arithmetic(self.call.problem))
+        judged = other.judge(self.got, arithmetic or self.target.arithmetic(self.call.problem))
         return judged.passed and not judged.wide.all()
 
 
@@ -127,6 +128,8 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
     for name in first.call.named():
         yield f"the result is its input {name}", partial(_is_input, name)
     yield "the result stays the same for other numbers, as a stale one does", _is_stale
+    if first.judgement.arithmetic.wide_intermediates:
+        yield f"the result is right only if {first.call.problem.dtype} is stored between operators", _is_of_stored
     if not is_choice and (words := _smallest_liberty(wrong)):
         yield words, lambda _: True
     for name in first.call.named():
@@ -156,6 +159,12 @@ def _is_stale(w: Wrong) -> bool:
     here, there = (one.enclosed().centre for one in (w.meaning, meaning))
     is_right = meaning.judge(w.got, w.judgement.arithmetic).passed
     return not is_right and not np.array_equal(here, there, equal_nan=True)
+
+
+def _is_of_stored(w: Wrong) -> bool:
+    problem = w.call.problem
+    graph = reference_of(problem).with_stored_intermediates().program(problem, w.call.mode)
+    return w.fits(graph, w.call, replace(w.judgement.arithmetic, wide_intermediates=False))
 
 
 Liberty: TypeAlias = tuple[str, Callable[[Arithmetic], Arithmetic], Guess]
