@@ -338,6 +338,7 @@ def test_declarations_are_read():
         ),
         (lambda: UserKernels(max_pool, op="maxpool"), ValueError, "'maxpool' is not an operator.*max_pool, avg_pool"),
         (lambda: UserKernels(3, op="max_pool"), TypeError, "cannot be called; give a function"),
+        (lambda: check_kernel("mine:relu", spec=gs.relu, inputs="f32[2]"), TypeError, "'mine:relu', which cannot be"),
         (lambda: UserKernels(FUNCTIONS, vjp=max_pool1d_vjp), ValueError, "vjp= belongs to one function"),
         (lambda: loaded("torchh:"), ValueError, "'torchh:' is not a target.*module:object"),
         (lambda: loaded("math"), ValueError, r"nothing in math is named like an operator.*say\. The"),
