@@ -25,6 +25,8 @@ from typing import Any
 
 LONGEST = 1 << 17
 """Bytes of a packet."""
+PROCESSES = 1024 + 16 * (os.cpu_count() or 1)
+"""Of a kernel, threads among them, at most."""
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_SET_NO_NEW_PRIVS = 1, 22, 2, 38
 _WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _REFER, _TRUNCATE, _WRITE_FILE = 1 << 13, 1 << 14, 1 << 1
@@ -47,15 +49,15 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
     has_namespaces = _unshare(libc, control, scratch)
     if has_namespaces:
         yield "no network, its own processes, a scratch folder of its own"
-    limits = {"CORE": 0, "FSIZE": 1 << 32, "NOFILE": 4096, "CPU": 4 * 3600, "DATA": memory, "NPROC": 4096}
+    limits = {"CORE": 0, "FSIZE": 1 << 32, "NOFILE": 4096, "CPU": 4 * 3600, "DATA": memory, "NPROC": PROCESSES}
     for name, most in limits.items():
         number = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(number)[1]
         if most or name == "CORE":
             least = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(number, (least, least))
-    is_root = os.getuid() == 0  # whose processes Linux does not count
-    told = ["memory"] * bool(memory) + ["processes"] * (not is_root) + ["open files", "file sizes", "processor time"]
+    is_counted = (has_namespaces and _limit_processes()) or os.getuid() != 0  # Linux does not count root's
+    told = ["memory"] * bool(memory) + ["processes"] * is_counted + ["open files", "file sizes", "processor time"]
     yield f"limits ({', '.join(told)})"
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         yield "no new privileges"
@@ -90,6 +92,17 @@ def _unshare(libc: Any, control: int, scratch: str) -> bool:
         _go_on_as_child(libc, control)
     libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(quiet | 0x8), None)  # which knows the new processes alone
     return True
+
+
+def _limit_processes() -> bool:
+    """Limit the processes and threads of this namespace; False where Linux has one number for the whole system."""
+    version, revision = os.uname().release.split(".")[:2]
+    if (int(version), int(revision)) < (6, 14):
+        return False
+    with suppress(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
+        file.write(str(PROCESSES))
+        return True
+    return False
 
 
 def _keep_settings(libc: Any) -> bool:

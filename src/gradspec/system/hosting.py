@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, lru_cache
@@ -318,7 +319,8 @@ class _Session:
         parents = (self.pid, self._keeper)
         while names := [_stat(one)[0] for parent in parents for one in _children(parent) if one != self.pid]:
             if monotonic() > deadline:
-                raise LeftBehindError(f"after the call, processes go on that it has started: {', '.join(names)}")
+                told = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in Counter(names).most_common(8))
+                raise LeftBehindError(f"after the call, processes go on that it has started: {told}")
             sleep(0.01)
 
     def taken(self, claim: Claim, packing: _Packing) -> Array | None:
