@@ -408,6 +408,7 @@ def test_an_expected_error_reads_as_a_program():
 
 REDUCED = {
     "tf32": (convolution(rounded_to(fake.TF32)), conv_call()),
+    "truncated_tf32": (convolution(lambda x: (x.view(np.int32) & -(1 << 13)).view(np.float32)), conv_call()),
     "bf16_inputs": (convolution(rounded_to(BF16)), conv_call()),
     "ftz": (convolution(fake.flushed, fake.flushed), conv_call(scale=2.0**-66)),
     "low_precision_accumulate": (convolution(sums=fake.rounded_to_half), conv_call(dtype=np.float16, channels=32)),
@@ -439,7 +440,7 @@ def test_a_truncating_sum_is_permitted_where_truncation_is():
     assert judged(fake.truncating, call, ["truncate"]) == "truncate"
 
 
-@pytest.mark.parametrize(("mode", "bits"), [("tf32", 11), ("bf16_inputs", 8)])
+@pytest.mark.parametrize(("mode", "bits"), [("tf32", 11), ("truncated_tf32", 10), ("bf16_inputs", 8)])
 def test_factors_may_be_rounded_to_nearest_and_no_further(mode, bits):
     almost_half = np.float32(1 + 2.0**-bits - 2.0**-23)  # rounds down to 1, losing nearly a unit roundoff
     too_much = np.float32(1 + 2.0 ** (1 - bits) - 2.0**-23)

@@ -34,6 +34,7 @@ REDUCED: dict[str, str] = {
     "online_softmax": "A reference's softmax may be rescaled after every cell.",
     "reassociated": "Coefficients of a reference may be multiplied with each other first.",
     "tf32": "Factors of float32 may be rounded to 11 significand bits first, as TF32 does.",
+    "truncated_tf32": "Factors of float32 may be cut after 11 significand bits, as tensor cores do.",
     "bf16_inputs": "Factors of float32 may be rounded to bfloat16 first.",
     "low_precision_accumulate": "Sums of float16 and bfloat16 may be rounded to that format after every addition.",
     "parts": "Partial sums of float16 and bfloat16, at most 16 to a result, may be stored and added in that format.",
@@ -41,13 +42,17 @@ REDUCED: dict[str, str] = {
 """The names of ``--allow``, with what each permits. The first that permits a result is named: wide ones are last."""
 
 PROFILES: dict[str, tuple[str, ...]] = {
-    "triton": ("ftz", "tf32", "fast_math", "cuda_functions", "variance_by_moments", "online_softmax", "reassociated"),
+    "triton": (
+        *("ftz", "fast_math", "cuda_functions", "variance_by_moments", "online_softmax", "reassociated"),
+        *("tf32", "truncated_tf32"),
+    ),
     "cuda": ("ftz", "cuda_functions", "variance_by_moments", "online_softmax", "reassociated"),
     "cuda_fast_math": ("ftz", "fast_math", "cuda_functions", "variance_by_moments", "online_softmax", "reassociated"),
 }
-"""The liberties that kernels of a kind take: Triton has products in TF32 by default, ``ex2.approx``, ``div.full`` and
-``sqrt.approx``, whose errors are those of CUDA's intrinsics; atomic additions of float32 flush to zero on any. What is
-reassociated may be a variance by moments, too, which has a name of its own."""
+"""The liberties that kernels of a kind take: Triton has products in TF32 by default, of factors that tensor cores cut
+where it does not round them, ``ex2.approx``, ``div.full`` and ``sqrt.approx``, whose errors are those of CUDA's
+intrinsics; atomic additions of float32 flush to zero on any. What is reassociated may be a variance by moments, too,
+which has a name of its own."""
 
 MOST_PARTS = 16
 
@@ -67,6 +72,7 @@ def _rounded_to(bits: int) -> Callable[[Arithmetic], Arithmetic]:
 ARITHMETICS: dict[str, Callable[[Arithmetic], Arithmetic]] = {
     "ftz": lambda own: replace(own, flush_to_zero=True),
     "tf32": _rounded_to(11),
+    "truncated_tf32": _rounded_to(10),
     "bf16_inputs": _rounded_to(8),
     "truncate": lambda own: replace(own, truncating=True),
     "low_precision_accumulate": lambda own: replace(own, accumulate=own.storage),

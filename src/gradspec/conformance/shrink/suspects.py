@@ -38,7 +38,7 @@ MOST_NODES = 48
 """Nodes of a graph that are left out in turn."""
 NARROW = ("f32", "f16", "bf16")
 """Accumulators that a result may have been added up in, from the widest on."""
-ROUNDED_FACTORS = ("tf32", "bf16_inputs")
+ROUNDED_FACTORS = ("tf32", "truncated_tf32", "bf16_inputs")
 USED = 2.0**-7
 """What part of what a liberty permits some cell must be off by: much smaller errors have another cause."""
 DIGITS = 0.01
