@@ -55,7 +55,7 @@ from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
 from gradspec.ops.smooth_pool import SmoothPool
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 from gradspec.spec.window import AxisWindow, Regular, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
@@ -140,7 +140,7 @@ class _MaxRequest:
 
 
 @dataclass(frozen=True)
-class _MaxLowering(LoweringBase):
+class _MaxLowering(Lowering):
     """The maximum, its indices, and the tangents and cotangents of its winners: one kernel finds winners for all."""
 
     def key(self, node: Node) -> Hashable | None:
@@ -294,7 +294,7 @@ def _average_pooling(attrs: AvgPool, window: Window, x: TensorType, is_transpose
 
 
 @dataclass(frozen=True)
-class _AverageLowering(LoweringBase):
+class _AverageLowering(Lowering):
     """The average over windows, or its transpose."""
 
     is_transpose: bool
@@ -377,7 +377,7 @@ def _has_padding(window: Window) -> bool:
 
 
 @dataclass(frozen=True)
-class _SmoothLowering(LoweringBase):
+class _SmoothLowering(Lowering):
     """The smooth maximum, the mean by its weights, its transpose: one reduction serves a value and a derivative."""
 
     def key(self, node: Node) -> Hashable | None:
@@ -475,7 +475,7 @@ class _PowerPooling:
         return KernelCall(arguments, rows.units, PLACE_BYTES + aligned(4 * self.width * rows.tile))
 
 
-class _LpPoolLowering(LoweringBase):
+class _LpPoolLowering(Lowering):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x,), (y,), p = node.inputs, node.outputs, node.attrs.p
@@ -534,7 +534,7 @@ class _Placing:
 
 
 @dataclass(frozen=True)
-class _PlaceLowering(LoweringBase):
+class _PlaceLowering(Lowering):
     scatters: bool
 
     def task(self, work: Work) -> Task | None:
