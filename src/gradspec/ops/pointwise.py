@@ -394,13 +394,7 @@ def _decompose_step(attrs: Levels, x: Var) -> tuple[Var]:
 
 
 STEP = _pointwise_op(
-    "step",
-    1,
-    spec.step,
-    attributes=Levels,
-    decompose=_decompose_step,
-    enclosure=_levels,
-    constant=True,
+    "step", 1, spec.step, attributes=Levels, decompose=_decompose_step, enclosure=_levels, constant=True
 )
 
 
@@ -421,12 +415,7 @@ def _decompose_max_share(attrs: NoAttributes, a: Var, b: Var) -> tuple[Var]:
 
 
 MAX_SHARE = _pointwise_op(
-    "max_share",
-    2,
-    spec.max_share,
-    decompose=_decompose_max_share,
-    enclosure=_shares,
-    constant=True,
+    "max_share", 2, spec.max_share, decompose=_decompose_max_share, enclosure=_shares, constant=True
 )
 
 
@@ -455,13 +444,7 @@ def _decompose_within(attrs: ClampRange, x: Var) -> tuple[Var]:
 
 
 WITHIN = _pointwise_op(
-    "within",
-    1,
-    spec.within,
-    attributes=ClampRange,
-    decompose=_decompose_within,
-    enclosure=_inside,
-    constant=True,
+    "within", 1, spec.within, attributes=ClampRange, decompose=_decompose_within, enclosure=_inside, constant=True
 )
 
 GATE = _pointwise_op(
@@ -603,10 +586,7 @@ ABS = _unary(
     require_dtype=require_numbers,
     decompose=_decompose_abs,
     **Curve(
-        kinks=lambda attrs: (0.0,),
-        turns=lambda attrs: (0.0,),
-        bent=lambda attrs: 1,
-        roundings=lambda attrs, dtype: 0,
+        kinks=lambda attrs: (0.0,), turns=lambda attrs: (0.0,), bent=lambda attrs: 1, roundings=lambda attrs, dtype: 0
     ).rules(),
 )
 
@@ -766,21 +746,8 @@ def _decompose_floor(attrs: NoAttributes, x: Var) -> tuple[Var]:
     return (OPERATORS().where(OPERATORS().greater(nearest, x), nearest - 1.0, nearest),)
 
 
-FLOOR = _pointwise_op(
-    "floor",
-    1,
-    spec.floor,
-    decompose=_decompose_floor,
-    enclosure=increasing,
-    constant=True,
-)
-ROUND = _pointwise_op(
-    "round",
-    1,
-    spec.round,
-    enclosure=increasing,
-    constant=True,
-)
+FLOOR = _pointwise_op("floor", 1, spec.floor, decompose=_decompose_floor, enclosure=increasing, constant=True)
+ROUND = _pointwise_op("round", 1, spec.round, enclosure=increasing, constant=True)
 
 
 def floor(x: Operand) -> Var:
@@ -1055,12 +1022,7 @@ def _erf_tangent(attrs: NoAttributes, x: Var, y: Var, dx: Var) -> Var:
     return dx * (_normal_density(x * root) * scale(root, 2.0))
 
 
-ERF = _unary(
-    "erf",
-    spec.erf,
-    _erf_tangent,
-    **Curve(bend=_bend(0.96789), tail=lambda attrs: (2.5, 4.1e-4)).rules(),
-)
+ERF = _unary("erf", spec.erf, _erf_tangent, **Curve(bend=_bend(0.96789), tail=lambda attrs: (2.5, 4.1e-4)).rules())
 
 
 def erf(x: Operand) -> Var:
