@@ -18,7 +18,7 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Attributes, JvpResult, NoAttributes, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import DType, TensorType, boolean, require_floats, require_numbers, require_one_dtype, type_of
-from gradspec.ops.box import OPERATORS, BoundedNode, BoundingLine, Box, Curve, Lines, Slope
+from gradspec.ops.box import OPERATORS, BoundedNode, BoundingLine, Box, Curve, Lines, Slope, sum_of
 from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, lowest_bit, rounded_number, same_types
 from gradspec.ops.shape import broadcast_to, leading_batch
 from gradspec.spec import pointwise as spec
@@ -87,13 +87,9 @@ ADD = _pointwise_op(
     crop=cellwise,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, a, b: 1, coefficient_quantum=ones),
-    jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [_sum_of(*tangents)]),
+    jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [sum_of(tangents)]),
     transpose=lambda attrs, cotangents, types, i: cotangents[0],
 )
-
-
-def _sum_of(a: Var | None, b: Var | None) -> Var | None:
-    return a if b is None else b if a is None else a + b
 
 
 def add(a: Operand, b: Operand) -> Var:
@@ -648,11 +644,10 @@ def _clamp_integers(x: Var, min: float | None, max: float | None, type: TensorTy
     return above if max is None or max >= limits.max else minimum(above, max)
 
 
-def _shared(a: Var, b: Var, da: Var | None, db: Var | None) -> Var | None:
+def _shared(a: Var, b: Var, *tangents: Var | None) -> Var:
     """The tangent of ``maximum(a, b)``: what passes of each operand's."""
-    from_a = None if da is None else gate(apply(MAX_SHARE, NONE, a, b), da)
-    from_b = None if db is None else gate(apply(MAX_SHARE, NONE, b, a), db)
-    return _sum_of(from_a, from_b)
+    passing = zip(((a, b), (b, a)), tangents, strict=True)
+    return sum_of(gate(apply(MAX_SHARE, NONE, *pair), t) for pair, t in passing if t is not None)
 
 
 def _maximum_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
