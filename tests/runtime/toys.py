@@ -11,7 +11,7 @@ from gradspec.codegen.records import address
 from gradspec.graph.ir import Var
 from gradspec.runtime.compiled import Executable, Program, lift_constants
 from gradspec.runtime.plan import make_plan
-from gradspec.runtime.task import Backend, LoweringBase, Task
+from gradspec.runtime.task import Backend, Lowering, Task
 
 TAPE = 0x5A
 POINTWISE = ("add", "sub", "mul", "neg", "relu", "abs", "scale", "sum")
@@ -53,7 +53,7 @@ def toy_task(name, inputs, outputs, compute, *, workspace=64, keeps_layout=False
     return Task(name, tuple(inputs), tuple(outputs), kernel, 1, 0.0, workspace, bind, keeps_layout, **rest)
 
 
-class Toy(LoweringBase):
+class Toy(Lowering):
     """Carries out nodes by their NumPy kernels. A tape is a tensor of one byte's copies, which readers look for."""
 
     def __init__(self, *, pointwise=False, keyed=False, tape=None, longest=10**9, packs=None, **settings):
@@ -126,7 +126,7 @@ def unpacked(v, row):
     return -row.reshape(v.shape)
 
 
-class Viewing(LoweringBase):
+class Viewing(Lowering):
     """Nodes that are views, as far as NumPy can make them."""
 
     def view(self, node):

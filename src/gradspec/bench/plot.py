@@ -47,7 +47,8 @@ def draw(run: BenchRun, file: Path) -> None:
     matplotlib = import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot = import_module("matplotlib.pyplot")
-    panels = [(mode, op, [*group]) for (mode, op), group in groupby(run.results, key=_panel)]
+    grouped = groupby(run.results, key=lambda result: (result.problem.mode, result.problem.op))
+    panels = [(mode, op, [*group]) for (mode, op), group in grouped]
     modes, ops = (list(dict.fromkeys(names)) for names in ([p[0] for p in panels], [p[1] for p in panels]))
     most = max((len(results) for *_, results in panels), default=1)
     size = (max(10.5, 1.5 + 5.2 * len(ops)), 1.9 + len(modes) * (0.9 + 0.42 * most))
@@ -73,10 +74,6 @@ def draw(run: BenchRun, file: Path) -> None:
         _head(figure, run, axes.flat)
         figure.savefig(file, dpi=150, facecolor="white")
         pyplot.close(figure)
-
-
-def _panel(result: Measured) -> tuple[str, str]:
-    return result.problem.mode, result.problem.op
 
 
 def _limit(result: Measured, run: BenchRun) -> tuple[str, float] | None:

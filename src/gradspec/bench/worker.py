@@ -25,7 +25,7 @@ import numpy as np
 from gradspec.bench.contenders import Call, Contender
 from gradspec.bench.grid import problem
 from gradspec.conformance.model.target import NotOfferedError
-from gradspec.system.processes import end_with_parent, private_output
+from gradspec.system.processes import to_parent
 
 Message: TypeAlias = dict[str, Any]
 CLEARLY_SLOWER = 4  # times the best so far: such a variant is not tried again
@@ -83,12 +83,7 @@ class Worker:
 
 
 def main(factory: str, threads: int) -> None:
-    end_with_parent()
-    channel = private_output()
-
-    def say(message: Message) -> None:
-        print(json.dumps(message), file=channel, flush=True)
-
+    say = to_parent()
     module, _, name = factory.partition(":")
     try:
         contender = getattr(import_module(module), name)(threads)

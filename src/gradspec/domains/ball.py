@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from flint import arb, ctx, fmpq
 
@@ -63,6 +64,14 @@ def ball(bits: int = 128) -> BallDomain:
     return BallDomain(bits)
 
 
+Method: TypeAlias = "Callable[[Ball, Scalar], Ball]"
+
+
+def _both_ways(operation: Callable[[arb, arb], arb]) -> tuple[Method, Method]:
+    """The methods of a number that is the first operand, and of one that is the second."""
+    return lambda x, y: x._with(y, operation), lambda x, y: x._with(y, lambda a, b: operation(b, a))
+
+
 class Ball:
     """A rigorous enclosure of a real number.
 
@@ -86,27 +95,10 @@ class Ball:
         with working(bits):
             return Ball(operation(self.arb, that), bits)
 
-    def __add__(self, other: Scalar) -> Ball:
-        return self._with(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Scalar) -> Ball:
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Scalar) -> Ball:
-        return self._with(other, lambda a, b: b - a)
-
-    def __mul__(self, other: Scalar) -> Ball:
-        return self._with(other, lambda a, b: a * b)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Scalar) -> Ball:
-        return self._with(other, lambda a, b: a / b)
-
-    def __rtruediv__(self, other: Scalar) -> Ball:
-        return self._with(other, lambda a, b: b / a)
+    __add__, __radd__ = _both_ways(operator.add)
+    __sub__, __rsub__ = _both_ways(operator.sub)
+    __mul__, __rmul__ = _both_ways(operator.mul)
+    __truediv__, __rtruediv__ = _both_ways(operator.truediv)
 
     def __neg__(self) -> Ball:
         return self.map(lambda a: -a)  # negation, too, rounds to the working precision

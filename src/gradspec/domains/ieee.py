@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 from flint import arb
 
@@ -58,6 +59,20 @@ def ieee(format: str | Format, *, accumulate: str | Format | None = None) -> IEE
     return IEEE(storage, compute)
 
 
+def _divide(a: float, b: float) -> float:
+    if b:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+Method: TypeAlias = "Callable[[Float, Scalar], Float]"
+
+
+def _both_ways(operation: Callable[[float, float], float]) -> tuple[Method, Method]:
+    """The methods of a number that is the first operand, and of one that is the second."""
+    return lambda x, y: x._with(y, operation), lambda x, y: x._with(y, lambda a, b: operation(b, a))
+
+
 class Float:
     """A number of an IEEE system.
 
@@ -81,29 +96,10 @@ class Float:
             return other.value
         return _rounded(other, self.domain.compute)
 
-    def __add__(self, other: Scalar) -> Float:
-        return self._with(other, lambda a, b: a + b)
-
-    def __radd__(self, other: Scalar) -> Float:
-        return self._with(other, lambda a, b: b + a)
-
-    def __sub__(self, other: Scalar) -> Float:
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Scalar) -> Float:
-        return self._with(other, lambda a, b: b - a)
-
-    def __mul__(self, other: Scalar) -> Float:
-        return self._with(other, lambda a, b: a * b)
-
-    def __rmul__(self, other: Scalar) -> Float:
-        return self._with(other, lambda a, b: b * a)
-
-    def __truediv__(self, other: Scalar) -> Float:
-        return self._with(other, _divide)
-
-    def __rtruediv__(self, other: Scalar) -> Float:
-        return self._with(other, lambda a, b: _divide(b, a))
+    __add__, __radd__ = _both_ways(operator.add)
+    __sub__, __rsub__ = _both_ways(operator.sub)
+    __mul__, __rmul__ = _both_ways(operator.mul)
+    __truediv__, __rtruediv__ = _both_ways(_divide)
 
     def __neg__(self) -> Float:
         return Float(-self.value, self.domain)
@@ -134,12 +130,6 @@ class Float:
 
     def __repr__(self) -> str:
         return repr(self.value)
-
-
-def _divide(a: float, b: float) -> float:
-    if b:
-        return a / b
-    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
 def _rounded(value: Scalar, format: Format) -> float:

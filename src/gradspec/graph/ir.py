@@ -112,6 +112,16 @@ def whole_power(x: Power, n: int) -> Power:
     return half * x if n % 2 else half
 
 
+def _overloaded(name: str) -> tuple[Callable[[Var, Operand], Var], Callable[[Var, Operand], Var]]:
+    """The methods of a variable that is the first operand of an overload, and of one that is the second."""
+
+    def overload(first: Operand, second: Operand) -> Var:
+        made: Var = getattr(OVERLOADS(), name)(first, second)
+        return made
+
+    return overload, lambda second, first: overload(first, second)
+
+
 class Var:
     """A variable of one graph. Python's ``+ - * / @ ** & | ^ << >> ~``, unary ``-`` and ``abs`` are its operators."""
 
@@ -135,35 +145,16 @@ class Var:
     def __repr__(self) -> str:
         return f"{self.name}: {self.type}"
 
-    def __add__(self, other: Operand) -> Var:
-        return OVERLOADS().add(self, other)
-
-    def __radd__(self, other: Operand) -> Var:
-        return OVERLOADS().add(other, self)
-
-    def __sub__(self, other: Operand) -> Var:
-        return OVERLOADS().sub(self, other)
-
-    def __rsub__(self, other: Operand) -> Var:
-        return OVERLOADS().sub(other, self)
-
-    def __mul__(self, other: Operand) -> Var:
-        return OVERLOADS().mul(self, other)
-
-    def __rmul__(self, other: Operand) -> Var:
-        return OVERLOADS().mul(other, self)
-
-    def __truediv__(self, other: Operand) -> Var:
-        return OVERLOADS().div(self, other)
-
-    def __rtruediv__(self, other: Operand) -> Var:
-        return OVERLOADS().div(other, self)
-
-    def __matmul__(self, other: Operand) -> Var:
-        return OVERLOADS().matmul(self, other)
-
-    def __rmatmul__(self, other: Operand) -> Var:
-        return OVERLOADS().matmul(other, self)
+    __add__, __radd__ = _overloaded("add")
+    __sub__, __rsub__ = _overloaded("sub")
+    __mul__, __rmul__ = _overloaded("mul")
+    __truediv__, __rtruediv__ = _overloaded("div")
+    __matmul__, __rmatmul__ = _overloaded("matmul")
+    __and__, __rand__ = _overloaded("and_")
+    __or__, __ror__ = _overloaded("or_")
+    __xor__, __rxor__ = _overloaded("xor")
+    __lshift__, __rlshift__ = _overloaded("lshift")
+    __rshift__, __rrshift__ = _overloaded("rshift")
 
     def __pow__(self, exponent: object) -> Var:
         if isinstance(exponent, Integral) and int(exponent) >= 1:
@@ -177,29 +168,6 @@ class Var:
         raise TypeError(
             f"{base!r} ** {self.name} has no operator; gs.exp(x * log(base)) is the same of a positive base"
         )
-
-    def __and__(self, other: Operand) -> Var:
-        return OVERLOADS().and_(self, other)
-
-    def __or__(self, other: Operand) -> Var:
-        return OVERLOADS().or_(self, other)
-
-    def __xor__(self, other: Operand) -> Var:
-        return OVERLOADS().xor(self, other)
-
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
-
-    def __lshift__(self, count: Operand) -> Var:
-        return OVERLOADS().lshift(self, count)
-
-    def __rlshift__(self, other: Operand) -> Var:
-        return OVERLOADS().lshift(other, self)
-
-    def __rshift__(self, count: Operand) -> Var:
-        return OVERLOADS().rshift(self, count)
-
-    def __rrshift__(self, other: Operand) -> Var:
-        return OVERLOADS().rshift(other, self)
 
     def __invert__(self) -> Var:
         return OVERLOADS().invert(self)

@@ -72,12 +72,7 @@ def from_torch(
         from gradspec.interop.torch.reader import read_family
 
         return read_family(
-            module,
-            example_args,
-            params=params,
-            example_kwargs=example_kwargs or {},
-            dynamic=dynamic,
-            training=training,
+            module, example_args, params=params, example_kwargs=example_kwargs or {}, dynamic=dynamic, training=training
         )
     from gradspec.interop.torch.reader import read
 

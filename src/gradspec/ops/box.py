@@ -10,9 +10,9 @@ sum of the magnitudes of its terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from math import expm1, inf, log1p, nan
 from typing import Any, Protocol, TypeAlias
 
@@ -511,8 +511,6 @@ class BoundedNode:
         return BoundingLine(intercept, maps)
 
 
-def sum_of(terms: Sequence[Var]) -> Var:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+def sum_of(terms: Iterable[Var | None]) -> Var:
+    """The sum of those that are there, one at least."""
+    return reduce(lambda total, term: total + term, (term for term in terms if term is not None))

@@ -165,10 +165,7 @@ ROUND_TO: Op = Op(
     spec=lambda attrs, x: (round_to_spec(x, attrs.format, attrs.saturate),),
     batch=leading_batch,
     enclosure=_rounded,
-    jvp=lambda attrs, primals, tangents: (
-        [apply(ROUND_TO, attrs, *primals)],
-        [apply(ROUND_TANGENT, attrs, *tangents)],
-    ),
+    jvp=lambda attrs, primals, tangents: ([apply(ROUND_TO, attrs, *primals)], [apply(ROUND_TANGENT, attrs, *tangents)]),
     decompose=_decompose_round_to,
 )
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
-from gradspec.graph.ir import MOVED, JvpResult, Op, Operand, Sums, Var
+from gradspec.graph.ir import MOVED, Op, Operand, Sums, Var
 from gradspec.graph.types import TensorType, boolean, number_as, require_one_dtype, type_of
 from gradspec.ops.rules import applying, recorded_axis
-from gradspec.ops.shape import axis_batch, reshape
+from gradspec.ops.shape import axis_batch, batched_by, one_further, reshape
 from gradspec.spec import layout as spec
 from gradspec.spec.errors import DTypeError, ShapeError
 
@@ -33,10 +33,6 @@ def _transpose_types(attrs: Order, x: TensorType) -> tuple[TensorType]:
     return (TensorType(x.dtype, tuple(x.shape[a] for a in order)),)
 
 
-def _transpose_batch(op: Op, attrs: Order, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Order((0, *(a + 1 for a in attrs.axes))), *operands_),)
-
-
 def _fuse_transposes(first: Order, second: Order, x: TensorType) -> Order | None:
     axes = tuple(first.axes[a] for a in second.axes)
     return None if axes == tuple(range(x.ndim)) else Order(axes)
@@ -47,17 +43,13 @@ TRANSPOSE = Op(
     Order,
     types=_transpose_types,
     spec=lambda attrs, x: (spec.transpose(x, attrs.axes),),
-    batch=_transpose_batch,
+    batch=batched_by(lambda attrs, n: Order((0, *one_further(attrs.axes)))),
     linear="jointly",
     is_data_movement=True,
     sums=MOVED,
     fuse_adjacent=_fuse_transposes,
-    transpose=lambda attrs, cotangents, types, i: transpose(cotangents[0], _inverse(attrs.axes)),
+    transpose=lambda attrs, cotangents, types, i: transpose(cotangents[0], np.argsort(attrs.axes).tolist()),
 )
-
-
-def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(axes.index(a) for a in range(len(axes)))
 
 
 def transpose(x: Operand, axes: Sequence[int] | None = None) -> Var:
@@ -162,18 +154,12 @@ def _slice_transpose(attrs: Slices, cotangents: Sequence[Var], types: Sequence[T
     return _spaced(forwards, tuple(pairs), tuple(abs(step) - 1 for step in attrs.steps))
 
 
-def _slice_batch(op: Op, attrs: Slices, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    (x,) = operands_
-    whole = Slices((0, *attrs.starts), (x.shape[0], *attrs.sizes), (1, *attrs.steps))
-    return (apply(op, whole, x),)
-
-
 SLICE = Op(
     "slice",
     Slices,
     types=_slice_types,
     spec=lambda attrs, x: (spec.strided(x, attrs.starts, attrs.sizes, attrs.steps),),
-    batch=_slice_batch,
+    batch=batched_by(lambda attrs, n: Slices((0, *attrs.starts), (n, *attrs.sizes), (1, *attrs.steps))),
     linear="jointly",
     is_data_movement=True,
     sums=MOVED,
@@ -269,10 +255,6 @@ def _pad_types(attrs: Padding, x: TensorType) -> tuple[TensorType]:
     return (TensorType(x.dtype, spec.spaced_sizes(x.shape, pairs, attrs.interior)),)
 
 
-def _pad_jvp(attrs: Padding, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
-    return [apply(PAD, attrs, *primals)], [_spaced(tangents[0], attrs.padding, attrs.interior)]
-
-
 def _pad_transpose(attrs: Padding, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     (g,), (x,) = cotangents, types
     steps = tuple(gap + 1 for gap in attrs.interior)
@@ -282,19 +264,18 @@ def _pad_transpose(attrs: Padding, cotangents: Sequence[Var], types: Sequence[Te
     return getitem(g, tuple(ends))
 
 
-def _pad_batch(op: Op, attrs: Padding, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Padding(((0, 0), *attrs.padding), (0, *attrs.interior), attrs.value), *operands_),)
-
-
-PAD = Op(
+PAD: Op = Op(
     "pad",
     Padding,
     types=_pad_types,
     spec=lambda attrs, x: (spec.spaced(x, attrs.padding, attrs.interior, attrs.value),),
-    batch=_pad_batch,
+    batch=batched_by(lambda attrs, n: Padding(((0, 0), *attrs.padding), (0, *attrs.interior), attrs.value)),
     is_data_movement=True,
     sums=Sums(linear=lambda attrs: replace(attrs, value=0)),
-    jvp=_pad_jvp,
+    jvp=lambda attrs, primals, tangents: (
+        [apply(PAD, attrs, *primals)],
+        [_spaced(tangents[0], attrs.padding, attrs.interior)],
+    ),
     transpose=_pad_transpose,
 )
 

@@ -18,7 +18,7 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Attributes, JvpResult, NoAttributes, Op, Operand, Sums, Var, ones
 from gradspec.graph.types import DType, TensorType, boolean, require_floats, require_numbers, require_one_dtype, type_of
-from gradspec.ops.box import OPERATORS, BoundedNode, BoundingLine, Box, Curve, Lines, Slope
+from gradspec.ops.box import OPERATORS, BoundedNode, BoundingLine, Box, Curve, Lines, Slope, sum_of
 from gradspec.ops.rules import applying, broadcast_shape, cellwise, increasing, lowest_bit, rounded_number, same_types
 from gradspec.ops.shape import broadcast_to, leading_batch
 from gradspec.spec import pointwise as spec
@@ -87,13 +87,9 @@ ADD = _pointwise_op(
     crop=cellwise,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, a, b: 1, coefficient_quantum=ones),
-    jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [_sum_of(*tangents)]),
+    jvp=lambda attrs, primals, tangents: ([primals[0] + primals[1]], [sum_of(tangents)]),
     transpose=lambda attrs, cotangents, types, i: cotangents[0],
 )
-
-
-def _sum_of(a: Var | None, b: Var | None) -> Var | None:
-    return a if b is None else b if a is None else a + b
 
 
 def add(a: Operand, b: Operand) -> Var:
@@ -394,13 +390,7 @@ def _decompose_step(attrs: Levels, x: Var) -> tuple[Var]:
 
 
 STEP = _pointwise_op(
-    "step",
-    1,
-    spec.step,
-    attributes=Levels,
-    decompose=_decompose_step,
-    enclosure=_levels,
-    constant=True,
+    "step", 1, spec.step, attributes=Levels, decompose=_decompose_step, enclosure=_levels, constant=True
 )
 
 
@@ -421,12 +411,7 @@ def _decompose_max_share(attrs: NoAttributes, a: Var, b: Var) -> tuple[Var]:
 
 
 MAX_SHARE = _pointwise_op(
-    "max_share",
-    2,
-    spec.max_share,
-    decompose=_decompose_max_share,
-    enclosure=_shares,
-    constant=True,
+    "max_share", 2, spec.max_share, decompose=_decompose_max_share, enclosure=_shares, constant=True
 )
 
 
@@ -455,13 +440,7 @@ def _decompose_within(attrs: ClampRange, x: Var) -> tuple[Var]:
 
 
 WITHIN = _pointwise_op(
-    "within",
-    1,
-    spec.within,
-    attributes=ClampRange,
-    decompose=_decompose_within,
-    enclosure=_inside,
-    constant=True,
+    "within", 1, spec.within, attributes=ClampRange, decompose=_decompose_within, enclosure=_inside, constant=True
 )
 
 GATE = _pointwise_op(
@@ -603,10 +582,7 @@ ABS = _unary(
     require_dtype=require_numbers,
     decompose=_decompose_abs,
     **Curve(
-        kinks=lambda attrs: (0.0,),
-        turns=lambda attrs: (0.0,),
-        bent=lambda attrs: 1,
-        roundings=lambda attrs, dtype: 0,
+        kinks=lambda attrs: (0.0,), turns=lambda attrs: (0.0,), bent=lambda attrs: 1, roundings=lambda attrs, dtype: 0
     ).rules(),
 )
 
@@ -668,11 +644,10 @@ def _clamp_integers(x: Var, min: float | None, max: float | None, type: TensorTy
     return above if max is None or max >= limits.max else minimum(above, max)
 
 
-def _shared(a: Var, b: Var, da: Var | None, db: Var | None) -> Var | None:
+def _shared(a: Var, b: Var, *tangents: Var | None) -> Var:
     """The tangent of ``maximum(a, b)``: what passes of each operand's."""
-    from_a = None if da is None else gate(apply(MAX_SHARE, NONE, a, b), da)
-    from_b = None if db is None else gate(apply(MAX_SHARE, NONE, b, a), db)
-    return _sum_of(from_a, from_b)
+    passing = zip(((a, b), (b, a)), tangents, strict=True)
+    return sum_of(gate(apply(MAX_SHARE, NONE, *pair), t) for pair, t in passing if t is not None)
 
 
 def _maximum_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
@@ -766,21 +741,8 @@ def _decompose_floor(attrs: NoAttributes, x: Var) -> tuple[Var]:
     return (OPERATORS().where(OPERATORS().greater(nearest, x), nearest - 1.0, nearest),)
 
 
-FLOOR = _pointwise_op(
-    "floor",
-    1,
-    spec.floor,
-    decompose=_decompose_floor,
-    enclosure=increasing,
-    constant=True,
-)
-ROUND = _pointwise_op(
-    "round",
-    1,
-    spec.round,
-    enclosure=increasing,
-    constant=True,
-)
+FLOOR = _pointwise_op("floor", 1, spec.floor, decompose=_decompose_floor, enclosure=increasing, constant=True)
+ROUND = _pointwise_op("round", 1, spec.round, enclosure=increasing, constant=True)
 
 
 def floor(x: Operand) -> Var:
@@ -1055,12 +1017,7 @@ def _erf_tangent(attrs: NoAttributes, x: Var, y: Var, dx: Var) -> Var:
     return dx * (_normal_density(x * root) * scale(root, 2.0))
 
 
-ERF = _unary(
-    "erf",
-    spec.erf,
-    _erf_tangent,
-    **Curve(bend=_bend(0.96789), tail=lambda attrs: (2.5, 4.1e-4)).rules(),
-)
+ERF = _unary("erf", spec.erf, _erf_tangent, **Curve(bend=_bend(0.96789), tail=lambda attrs: (2.5, 4.1e-4)).rules())
 
 
 def erf(x: Operand) -> Var:

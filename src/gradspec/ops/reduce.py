@@ -18,6 +18,7 @@ from gradspec.ops.shape import (
     Axes,
     axes_batch,
     axis_batch,
+    batched_by,
     broadcast_to,
     one_further,
     reduced_terms,
@@ -42,14 +43,6 @@ def _mean_types(attrs: Axes, x: TensorType) -> tuple[TensorType]:
     return (result,)
 
 
-def _mean_transpose(attrs: Axes, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
-    return apply(MEAN_TRANSPOSE, MeanTranspose(attrs.axes, types[0].shape), *cotangents)
-
-
-def _mean_terms(attrs: Axes, x: TensorType) -> int:
-    return (count := reduced_terms(attrs, x)) + division(count, x.dtype)
-
-
 MEAN = Op(
     "mean",
     Axes,
@@ -58,11 +51,13 @@ MEAN = Op(
     batch=axes_batch,
     linear="jointly",
     sums=Sums(
-        max_roundings=_mean_terms,
+        max_roundings=lambda attrs, x: (count := reduced_terms(attrs, x)) + division(count, x.dtype),
         terms=reduced_terms,
         coefficient_quantum=lambda attrs, x: inverse_bit(reduced_terms(attrs, x)),
     ),
-    transpose=_mean_transpose,
+    transpose=lambda attrs, cotangents, types, i: apply(
+        MEAN_TRANSPOSE, MeanTranspose(attrs.axes, types[0].shape), *cotangents
+    ),
     decompose=lambda attrs, x: (sum(x, attrs.axes) / exact_number(reduced_terms(attrs, x.type), x),),
 )
 
@@ -93,24 +88,17 @@ def _mean_transpose_types(attrs: MeanTranspose, x: TensorType) -> tuple[TensorTy
     return (result,)
 
 
-def _mean_transpose_batch(
-    op: Op, attrs: MeanTranspose, operands_: Sequence[Var], batched: Sequence[bool]
-) -> tuple[Var]:
-    (x,) = operands_
-    return (apply(op, MeanTranspose(one_further(attrs.axes), (x.shape[0], *attrs.shape)), x),)
-
-
 def _decompose_mean_transpose(attrs: MeanTranspose, x: Var) -> tuple[Var]:
     part = x / exact_number(prod(attrs.shape[a] for a in attrs.axes), x)
     return (broadcast_to(reshape(part, spec.reduced_sizes(attrs.shape, attrs.axes, keepdims=True)), attrs.shape),)
 
 
-MEAN_TRANSPOSE = Op(
+MEAN_TRANSPOSE: Op = Op(
     "mean_transpose",
     MeanTranspose,
     types=_mean_transpose_types,
     spec=lambda attrs, x: (spec.mean_transpose(x, attrs.axes, attrs.shape),),
-    batch=_mean_transpose_batch,
+    batch=batched_by(lambda attrs, n: MeanTranspose(one_further(attrs.axes), (n, *attrs.shape))),
     linear="jointly",
     sums=Sums(
         max_roundings=lambda attrs, x: 1 + division(prod(attrs.shape[a] for a in attrs.axes), x.dtype), terms=ones
@@ -138,12 +126,8 @@ def _cumsum_types(attrs: CumSum, x: TensorType) -> tuple[TensorType]:
     return (x,)
 
 
-def _cumsum_transpose(attrs: CumSum, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
-    """A cell is a term of its own sum and of those behind it, and these are before it from the other end."""
-    return apply(CUMSUM, replace(attrs, reverse=not attrs.reverse), *cotangents)
-
-
-CUMSUM = Op(
+# A cell is a term of its own sum and of those behind it, and these are before it from the other end.
+CUMSUM: Op = Op(
     "cumsum",
     CumSum,
     types=_cumsum_types,
@@ -151,7 +135,7 @@ CUMSUM = Op(
     batch=axis_batch,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, x: x.shape[attrs.axis], coefficient_quantum=ones),
-    transpose=_cumsum_transpose,
+    transpose=lambda attrs, cotangents, types, i: apply(CUMSUM, replace(attrs, reverse=not attrs.reverse), *cotangents),
 )
 
 

@@ -6,9 +6,10 @@ batching rule of most operators, which repeats operands that have no batch axis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from gradspec.graph.builder import apply, apply_all, operands
 from gradspec.graph.ir import MOVED, Attributes, Op, Operand, Sums, Var, ones
@@ -28,24 +29,20 @@ def _keep_last_shape(first: Shape, second: Shape, x: TensorType) -> Shape | None
     return None if second.shape == x.shape else second
 
 
+def batched_by(changed: Callable[[Any, int], Attributes]) -> Callable[..., tuple[Var]]:
+    """The batching rule of an operator of one operand: what its attributes are changed to for ``n`` samples."""
+    return lambda op, attrs, operands, batched: (apply(op, changed(attrs, operands[0].shape[0]), *operands),)
+
+
 # --- reshape ---------------------------------------------------------------------------------------------------------
-
-
-def _reshape_types(attrs: Shape, x: TensorType) -> tuple[TensorType]:
-    return (TensorType(x.dtype, layout.reshaped_sizes(x.shape, attrs.shape)),)
-
-
-def _reshape_batch(op: Op, attrs: Shape, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    (x,) = operands_
-    return (reshape(x, (x.shape[0], *attrs.shape)),)
 
 
 RESHAPE = Op(
     "reshape",
     Shape,
-    types=_reshape_types,
+    types=lambda attrs, x: (TensorType(x.dtype, layout.reshaped_sizes(x.shape, attrs.shape)),),
     spec=lambda attrs, x: (layout.reshape(x, attrs.shape),),
-    batch=_reshape_batch,
+    batch=batched_by(lambda attrs, n: Shape((n, *attrs.shape))),
     linear="jointly",
     is_data_movement=True,
     sums=MOVED,
@@ -81,10 +78,6 @@ def flatten(x: Operand, start_dim: int = 0, end_dim: int = -1) -> Var:
 # --- broadcast_to and sum: each the other's transpose -----------------------------------------------------------------
 
 
-def _broadcast_types(attrs: Shape, x: TensorType) -> tuple[TensorType]:
-    return (TensorType(x.dtype, layout.broadcast_sizes(x.shape, attrs.shape)),)
-
-
 def _broadcast_transpose(attrs: Shape, cotangents: Sequence[Var], types: Sequence[TensorType], i: int) -> Var:
     (g,), x = cotangents, types[0]
     extra = len(attrs.shape) - x.ndim
@@ -102,7 +95,7 @@ def _broadcast_batch(op: Op, attrs: Shape, operands_: Sequence[Var], batched: Se
 BROADCAST_TO = Op(
     "broadcast_to",
     Shape,
-    types=_broadcast_types,
+    types=lambda attrs, x: (TensorType(x.dtype, layout.broadcast_sizes(x.shape, attrs.shape)),),
     spec=lambda attrs, x: (layout.broadcast_to(x, attrs.shape),),
     batch=_broadcast_batch,
     linear="jointly",
@@ -143,12 +136,11 @@ def reduced_terms(attrs: Axes, x: TensorType) -> int:
     return prod(x.shape[a] for a in attrs.axes)
 
 
-def axes_batch(op: Op, attrs: Axes, operands_: Sequence[Var], batched: Sequence[bool]) -> tuple[Var]:
-    return (apply(op, Axes(one_further(attrs.axes)), *operands_),)
-
-
 def one_further(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a + 1 for a in axes)
+
+
+axes_batch = batched_by(lambda attrs, n: Axes(one_further(attrs.axes)))
 
 
 def reduction(op: Op, x: Operand, axis: int | Sequence[int] | None, keepdims: bool) -> Var:

@@ -11,18 +11,18 @@ the cells. Since ``dwᵢ = β·wᵢ·(dxᵢ − M(x, dx))``,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import inf, log, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var
 from gradspec.graph.types import DType, TensorType, f64, require_floats, type_of
-from gradspec.ops.box import BoundedNode, Box, Lines
+from gradspec.ops.box import BoundedNode, Box, Lines, sum_of
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, exp, gate, maximum, minimum, scale
 from gradspec.ops.pointwise import log as logarithm
@@ -88,20 +88,14 @@ def _spread_types(attrs: SmoothPool, x: TensorType, g: TensorType) -> tuple[Tens
     return (x,)
 
 
-def _settings(attrs: SmoothPool) -> dict[str, Any]:
-    return {name: value for name, value in vars(attrs).items() if name != "output_size"}
+def _meaning(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor]]:
+    """The specification of an operator whose windows are not bins."""
 
+    def spec(attrs: SmoothPool, *tensors: Tensor) -> tuple[Tensor]:
+        settings = {name: value for name, value in vars(attrs).items() if name != "output_size"}
+        return (function(*tensors, **settings),)
 
-def _spec(attrs: SmoothPool, x: Tensor) -> tuple[Tensor]:
-    return (smooth_max_pool_spec(x, **_settings(attrs)),)
-
-
-def _mean_spec(attrs: SmoothPool, x: Tensor, u: Tensor) -> tuple[Tensor]:
-    return (smooth_max_pool_jvp(x, u, **_settings(attrs)),)
-
-
-def _spread_spec(attrs: SmoothPool, x: Tensor, g: Tensor) -> tuple[Tensor]:
-    return (smooth_max_pool_vjp(x, g, **_settings(attrs)),)
+    return spec
 
 
 def _mean(attrs: SmoothPool, x: Var, u: Var) -> Var:
@@ -112,17 +106,13 @@ def _spread(attrs: SmoothPool, x: Var, g: Var) -> Var:
     return apply(SMOOTH_MAX_SPREAD, attrs, x, g)
 
 
-def _plus(a: Var | None, b: Var) -> Var:
-    return b if a is None else a + b
-
-
 def _mean_jvp(attrs: SmoothPool, primals: Sequence[Var], tangents: Sequence[Var | None]) -> JvpResult:
     (x, u), (dx, du) = primals, tangents
     mean = _mean(attrs, x, u)
     moved = None if du is None else _mean(attrs, x, du)
     if dx is not None:
         covariance = _mean(attrs, x, u * dx) - mean * _mean(attrs, x, dx)
-        moved = _plus(moved, scale(covariance, attrs.beta))
+        moved = sum_of([moved, scale(covariance, attrs.beta)])
     return [mean], [moved]
 
 
@@ -132,7 +122,7 @@ def _spread_jvp(attrs: SmoothPool, primals: Sequence[Var], tangents: Sequence[Va
     moved = None if dg is None else _spread(attrs, x, dg)
     if dx is not None:
         centred = dx * spread - _spread(attrs, x, g * _mean(attrs, x, dx))
-        moved = _plus(moved, scale(centred, attrs.beta))
+        moved = sum_of([moved, scale(centred, attrs.beta)])
     return [spread], [moved]
 
 
@@ -319,7 +309,7 @@ SMOOTH_MAX_POOL = Op(
     "smooth_max_pool",
     SmoothPool,
     types=_types,
-    spec=_spec,
+    spec=_meaning(smooth_max_pool_spec),
     batch=leading_batch,
     enclosure=_box,
     relaxation=_lines,
@@ -331,7 +321,7 @@ SMOOTH_MAX_MEAN = Op(
     "smooth_max_mean",
     SmoothPool,
     types=_mean_types,
-    spec=_mean_spec,
+    spec=_meaning(smooth_max_pool_jvp),
     batch=leading_batch,
     sums=Sums(max_roundings=_terms, factors=(1,), fixed=(0,), absolute=_mean_size),
     enclosure=_mean_box,
@@ -344,7 +334,7 @@ SMOOTH_MAX_SPREAD = Op(
     "smooth_max_spread",
     SmoothPool,
     types=_spread_types,
-    spec=_spread_spec,
+    spec=_meaning(smooth_max_pool_vjp),
     batch=leading_batch,
     sums=Sums(max_roundings=_terms, factors=(1,), fixed=(0,), absolute=_spread_size),
     enclosure=lambda node, x, g: parts_of(node, x.lower, g, _terms(node.attrs, x.lower.type, g.lower.type)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import MOVED, Op, Operand, Sums, Var, ones
@@ -81,15 +80,11 @@ def _fold_types(attrs: StatedWindows, x: TensorType) -> tuple[TensorType]:
     return (TensorType(x.dtype, (*x.shape[:-2], x.shape[-2] // taps, *attrs.sizes)),)
 
 
-def _fold_spec(attrs: StatedWindows, x: Var) -> tuple[Any]:
-    return (fold_spec(x, attrs.sizes, attrs.kernel, attrs.dilation, attrs.padding, attrs.stride),)
-
-
 FOLD: Op = Op(
     "fold",
     StatedWindows,
     types=_fold_types,
-    spec=_fold_spec,
+    spec=lambda attrs, x: (fold_spec(x, attrs.sizes, attrs.kernel, attrs.dilation, attrs.padding, attrs.stride),),
     batch=leading_batch,
     linear="jointly",
     sums=Sums(max_roundings=lambda attrs, x: most_windows(attrs.window), coefficient_quantum=ones),

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.referee.formats import ProblemSource, load_problem, write_types
 from gradspec.referee.scoring import ScoreSettings, judge_solution, warm_up
 from gradspec.system.hosting import CAN_HOST, HostServer
-from gradspec.system.processes import Lines, end_with_parent, private_output
+from gradspec.system.processes import Lines, to_parent
 
 IDLE = 600.0
 """Seconds without a request after which the process ends."""
@@ -22,12 +21,7 @@ IDLE = 600.0
 
 def serve(source: ProblemSource) -> None:
     """Answer what is asked on standard input, until it ends."""
-    end_with_parent()
-    channel = private_output()
-
-    def say(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=channel, flush=True)
-
+    say = to_parent()
     try:
         loaded = load_problem(source)
         server = HostServer(["numpy", loaded.call.array]) if CAN_HOST else None

@@ -201,18 +201,15 @@ def _once(step: Step) -> tuple[str, ...]:
 
 
 def _operators(step: Step) -> str:
-    return ", ".join(_count_names(node.op.name for node in step.nodes)) or "-"
+    """Each name once, with how often it occurs."""
+    counted = Counter(node.op.name for node in step.nodes)
+    return ", ".join(name if n == 1 else f"{n} {name}" for name, n in counted.items()) or "-"
 
 
 def _kernel(step: Step, fallback: str) -> str:
     if step.view is not None:
         return "view"
     return fallback if step.task is None else ascii_only(step.task.kernel)
-
-
-def _count_names(names: Iterable[str]) -> list[str]:
-    """Each name once, with how often it occurs."""
-    return [name if n == 1 else f"{n} {name}" for name, n in Counter(names).items()]
 
 
 def _variables(variables: Iterable[Var]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from gradspec.codegen.cache import Kernel
 from gradspec.graph.ir import Array, Attributes, Node, Op, Provided, Var
@@ -79,53 +79,37 @@ class Task:
 View = Callable[[Array], Array]
 
 
-class Lowering(Protocol):
-    """How a backend carries out an operator."""
+class Lowering:
+    """How a backend carries out an operator. By default a node is carried out alone, by a task."""
 
     def key(self, node: Node) -> Hashable | None:
         """Nodes with equal keys may share one task; None: the node stays alone."""
+        return None
 
     def tape(self, node: Node) -> TensorType | None:
         """The type of the tape that a node would read, if it comes after the first of its key; None: no tape."""
+        return None
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:
         """Whether the task of ``nodes``, the first of which is lowered here, may carry out ``node`` as well.
 
         The grouping asks this of the step that makes the node's last operand.
         """
+        return False
 
     def ends(self, nodes: Sequence[Node], node: Node) -> bool:
         """Whether the task of ``nodes`` may carry out ``node`` as its last one.
 
         The grouping asks this if only these nodes read results of ``nodes``, so that those of ``node`` alone remain.
         """
+        return False
 
     def view(self, node: Node) -> View | None:
         """A function that gives the result as a view of the one operand, or as a copy if it must; None: use a task."""
+        return None
 
     def task(self, work: Work) -> Task | None:
         """The task, or None where no kernel does this."""
-
-
-class LoweringBase:
-    """The default answers: a node is carried out alone, by a task."""
-
-    def key(self, node: Node) -> Hashable | None:
-        return None
-
-    def tape(self, node: Node) -> TensorType | None:
-        return None
-
-    def joins(self, nodes: Sequence[Node], node: Node) -> bool:
-        return False
-
-    def ends(self, nodes: Sequence[Node], node: Node) -> bool:
-        return False
-
-    def view(self, node: Node) -> View | None:
-        return None
-
-    def task(self, work: Work) -> Task | None:
         return None
 
 

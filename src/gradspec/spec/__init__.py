@@ -11,14 +11,7 @@ axes, which also take an int where the N-d form wants one size per axis.
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-from gradspec.spec.conv import (
-    conv,
-    conv_jvp,
-    conv_transpose,
-    conv_transpose_jvp,
-    conv_transpose_vjp,
-    conv_vjp,
-)
+from gradspec.spec.conv import conv, conv_jvp, conv_transpose, conv_transpose_jvp, conv_transpose_vjp, conv_vjp
 from gradspec.spec.convert import convert, dequantize, quantize, round_to
 from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
 from gradspec.spec.gather import gather_rows, scatter_add_rows, scatter_rows, top_places, topk
@@ -97,14 +90,7 @@ from gradspec.spec.smooth_pool import (
 )
 from gradspec.spec.tensor import Tensor, tensor
 from gradspec.spec.unfold import fold, fold_jvp, fold_vjp, unfold, unfold_jvp, unfold_vjp
-from gradspec.spec.unpool import (
-    max_gather,
-    max_gather_jvp,
-    max_gather_vjp,
-    max_unpool,
-    max_unpool_jvp,
-    max_unpool_vjp,
-)
+from gradspec.spec.unpool import max_gather, max_gather_jvp, max_gather_vjp, max_unpool, max_unpool_jvp, max_unpool_vjp
 from gradspec.spec.window import Window, adaptive, regular, transposed, whole
 
 OPERATORS = (

@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from tempfile import TemporaryFile
 from time import monotonic
-from typing import IO, Any, Protocol, TextIO
+from typing import IO, Any, Protocol
 
 from gradspec.spec.errors import UnsupportedError
 
@@ -296,11 +296,14 @@ def module_path(first: Sequence[str] = ()) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys([*first, *here]))}
 
 
-def private_output() -> TextIO:
-    """The pipe to the parent; whatever a library prints goes to standard error instead."""
+def to_parent() -> Callable[[Mapping[str, Any]], None]:
+    """What says messages to the parent, lines of JSON, for a process that ends with it. Whatever a library prints goes
+    to standard error instead.
+    """
+    end_with_parent()
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    return channel
+    return lambda message: print(json.dumps(message), file=channel, flush=True)
 
 
 def end_with_parent() -> None:

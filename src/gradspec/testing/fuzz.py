@@ -125,11 +125,7 @@ def _windows(op: str, rank: int, rng: np.random.Generator, lead: Shape) -> Drawn
     is_half = op.endswith("pool") and rng.random() < 0.8  # as PyTorch wants it
     low = tuple(int(rng.integers(0, n // 2 + 1 if is_half else n + 1)) for n in extent)
     high = low if rng.random() < 0.6 else tuple(int(rng.integers(0, n + 1)) for n in extent)
-    attributes: dict[str, Any] = {
-        "stride": stride,
-        "padding": tuple(zip(low, high, strict=True)),
-        "dilation": dilation,
-    }
+    attributes: dict[str, Any] = {"stride": stride, "padding": tuple(zip(low, high, strict=True)), "dilation": dilation}
     sides = zip(sizes, extent, stride, low, high, strict=True)
     outputs = tuple((n + a + b - e) // s + 1 for n, e, s, a, b in sides)
     if op.startswith("conv"):

@@ -13,7 +13,7 @@ from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Attributes, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f16, f32, f64
-from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumError, absolute
+from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumError, absolute, sum_of
 from gradspec.ops.rules import increasing
 from gradspec.ops.select import greater, less, where
 from gradspec.transforms.vjp import dependents
@@ -208,10 +208,7 @@ def _reach(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[
         if rule.bias is not None and len(parts) > rule.bias and rule.bias not in varying:
             del parts[rule.bias]
         steps.append(_absolute(node, rule, parts, rule.linear(node.attrs)))
-    total = steps[0]
-    for step in steps[1:]:
-        total = total + step
-    return total
+    return sum_of(steps)
 
 
 def _move_box(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[int]) -> Sequence[Box]:

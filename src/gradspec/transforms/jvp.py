@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph, Wrt
 from gradspec.graph.ir import Node, Var
+from gradspec.ops.box import sum_of
 from gradspec.transforms.copy import Copier
 
 Tangent = Var | None
@@ -50,19 +51,12 @@ def push_forward(
             for i, t in enumerate(tangents)
             if t is not None
         ]
-        return builder.apply(op, node.attrs, *primals), [_total(column) for column in zip(*terms, strict=True)]
+        return builder.apply(op, node.attrs, *primals), [sum_of(column) for column in zip(*terms, strict=True)]
     raise op.missing("JVP")
 
 
 def or_zero(tangent: Tangent, like: Var, builder: Builder) -> Var:
     return builder.zeros(like.type) if tangent is None else tangent
-
-
-def _total(terms: Sequence[Var]) -> Var:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
 
 
 def differentiated(graph: Graph, wrt: Wrt) -> list[Var]:

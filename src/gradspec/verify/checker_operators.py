@@ -85,8 +85,7 @@ def _reshape(node: Node, values: Values) -> AffineMap:
 
 
 def _transpose(node: Node, values: Values) -> AffineMap:
-    attrs: Any = node.attrs
-    axes = tuple(attrs.axes)
+    axes = tuple(node.attrs.axes)
     there, back = (0, *(a + 1 for a in axes)), (0, *(axes.index(a) + 1 for a in range(len(axes))))
     return move_cells([(0, _bind(np.transpose, there), _bind(np.transpose, back))], _zeros(node))
 
@@ -125,8 +124,7 @@ def _pad(node: Node, values: Values) -> AffineMap:
 
 
 def _concat(node: Node, values: Values) -> AffineMap:
-    attrs: Any = node.attrs
-    axis: int = attrs.axis
+    axis: int = node.attrs.axis
     ends = np.cumsum([0, *(v.shape[axis] for v in node.inputs)])
     offset, parts = _zeros(node), []
     for i, value in enumerate(values):
@@ -195,8 +193,7 @@ def _div(node: Node, values: Values) -> AffineMap:
 
 
 def _scale(node: Node, values: Values) -> AffineMap:
-    attrs: Any = node.attrs
-    return _scale_by(node, np.asarray(attrs.factor, np.float64), roundings=2, joins=True)
+    return _scale_by(node, np.asarray(node.attrs.factor, np.float64), roundings=2, joins=True)
 
 
 def _batch_norm(node: Node, values: Values) -> AffineMap:
@@ -382,8 +379,7 @@ class Sliding:
 
 
 def _sum(node: Node, values: Values) -> AffineMap:
-    attrs: Any = node.attrs
-    axes: tuple[int, ...] = attrs.axes
+    axes: tuple[int, ...] = node.attrs.axes
     shape = node.inputs[0].shape
     terms = prod(shape[a] for a in axes)
     along = tuple(a + 1 for a in axes)
@@ -416,8 +412,7 @@ class WindowTaps:
 
     @classmethod
     def of(cls, node: Node) -> WindowTaps:
-        attrs: Any = node.attrs
-        window = attrs.window(node.inputs[0].type)
+        window = node.attrs.window(node.inputs[0].type)
         table = window.table()
         most = max(map(len, table), default=0)
         rows = [[-1 if cell is None else cell for cell in taps] + [-1] * (most - len(taps)) for taps in table]

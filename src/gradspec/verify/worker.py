@@ -28,7 +28,7 @@ import gradspec.wiring  # noqa: F401  (what graphs can do)
 from gradspec.graph.graph import Graph
 from gradspec.interop.model_files import read_model
 from gradspec.spec.errors import AmbiguityError, DTypeError, ShapeError, UnsupportedError
-from gradspec.system.processes import Lines, end_with_parent, private_output
+from gradspec.system.processes import Lines, to_parent
 from gradspec.verify.explain import views
 from gradspec.verify.property import Property
 from gradspec.verify.prove import ProofProgress, Result, prove
@@ -105,12 +105,7 @@ def _save_certificate(result: Result, path: str) -> str:
 
 
 def main() -> None:
-    end_with_parent()
-    channel = private_output()
-
-    def say(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=channel, flush=True)
-
+    say = to_parent()
     warnings.simplefilter("always")
     warnings.showwarning = lambda message, *where: say({"warning": str(message)})
     worker = VerifyWorker(say)

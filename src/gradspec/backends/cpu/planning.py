@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import TypeVar
 
 from gradspec.backends.cpu.arguments import Grid, RowPieces, StridedAxis
 from gradspec.codegen.processor import processor
@@ -13,15 +14,16 @@ from gradspec.spec.window import Regular, Window
 Strides = tuple[int, ...]
 Axis = tuple[int, Strides]
 """A size, and a stride in each of some arrays."""
+S = TypeVar("S", bound=Strides)
 
 
-def merged(axes: Iterable[Axis]) -> list[Axis]:
+def merged(axes: Iterable[tuple[int, S]]) -> list[tuple[int, S]]:
     """Neighbouring axes as one where every array allows it; those of one cell are left out.
 
     >>> merged([(2, (24, 0)), (1, (7, 7)), (3, (8, 0)), (8, (1, 1))])
     [(6, (8, 0)), (8, (1, 1))]
     """
-    found: list[Axis] = []
+    found: list[tuple[int, S]] = []
     for size, strides in axes:
         if size == 1:
             continue

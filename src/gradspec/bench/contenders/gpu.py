@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -105,20 +105,13 @@ class CopyOnGpu(TorchOnGpu):
         return []
 
 
-def eager(threads: int) -> TorchOnGpu:
-    return TorchOnGpu(import_module("torch"))
+def _taking_part(kind: type[TorchOnGpu], compiled: bool = False) -> Callable[[int], TorchOnGpu]:
+    """What makes such a contender; the number of threads makes no difference to it."""
+    return lambda threads: kind(import_module("torch"), compiled=compiled)
 
 
-def compiled(threads: int) -> CompiledOnGpu:
-    return CompiledOnGpu(import_module("torch"), compiled=True)
-
-
-def ours(threads: int) -> OursOnGpu:
-    return OursOnGpu(import_module("torch"))
-
-
-def limits(threads: int) -> CopyOnGpu:
-    return CopyOnGpu(import_module("torch"))
+eager, compiled = _taking_part(TorchOnGpu), _taking_part(CompiledOnGpu, compiled=True)
+ours, limits = _taking_part(OursOnGpu), _taking_part(CopyOnGpu)
 
 
 # --- JAX --------------------------------------------------------------------------------------------------------------

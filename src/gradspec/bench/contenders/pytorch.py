@@ -216,23 +216,11 @@ def _module(torch: ModuleType, f: Function, weights: Iterable[Tensor]) -> Functi
     return WithParameters().eval()
 
 
-def _torch(threads: int) -> ModuleType:
+def eager(threads: int, channels_last: bool = False, compiled: bool = False) -> PyTorch:
     torch = import_module("torch")
     torch.set_num_threads(threads)
-    return torch
+    return PyTorch(torch, channels_last, compiled)
 
 
-def eager(threads: int) -> PyTorch:
-    return PyTorch(_torch(threads))
-
-
-def channels_last(threads: int) -> PyTorch:
-    return PyTorch(_torch(threads), channels_last=True)
-
-
-def compiled(threads: int) -> PyTorch:
-    return PyTorch(_torch(threads), compiled=True)
-
-
-def compiled_channels_last(threads: int) -> PyTorch:
-    return PyTorch(_torch(threads), channels_last=True, compiled=True)
+channels_last, compiled = partial(eager, channels_last=True), partial(eager, compiled=True)
+compiled_channels_last = partial(compiled, channels_last=True)

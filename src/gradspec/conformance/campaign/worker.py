@@ -33,7 +33,7 @@ from gradspec.conformance.model.target import Target
 from gradspec.conformance.targets import target_of
 from gradspec.system.containment import end_like
 from gradspec.system.hosting import HostLostError
-from gradspec.system.processes import Lines, end_with_parent, private_output
+from gradspec.system.processes import Lines, to_parent
 
 IDLE = 120.0
 """Seconds without a request after which a worker ends."""
@@ -88,13 +88,8 @@ class Answering(Protocol):
 
 def serve(worker_of: Callable[[Target, CampaignSettings], Answering]) -> None:
     """Answer what is asked on standard input after the settings, until it ends."""
-    end_with_parent()
-    channel, requests = private_output(), Lines(sys.stdin.fileno())
+    say, requests = to_parent(), Lines(sys.stdin.fileno())
     settings = decode(CampaignSettings, json.loads(requests.next(IDLE) or "{}"), "settings")
-
-    def say(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=channel, flush=True)
-
     try:
         target = target_of(settings)
         target.set_threads(settings.threads)

@@ -15,15 +15,7 @@ from gradspec.conformance.model.problem import INPUTS, MODES
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import KINDS, RULES, Finding, state_result
 from gradspec.conformance.report.html import facts
-from gradspec.conformance.report.words import (
-    FAILING,
-    MODE_WORDS,
-    beyond,
-    not_judged,
-    summarize,
-    title_of,
-    too_few,
-)
+from gradspec.conformance.report.words import FAILING, MODE_WORDS, beyond, not_judged, summarize, title_of, too_few
 from gradspec.system.terminal import printable
 
 NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -176,6 +176,11 @@ class OnnxNode:
         """The attribute ``axis`` of a tensor of ``rank``, counted from the front."""
         return normal_axes([self.attribute("axis")], rank)[0]
 
+    def axes(self) -> list[int] | None:
+        """The axes that are named, by an attribute in early versions and by an input in later ones; None: left out."""
+        named: list[int] | None = self.attribute("axes")
+        return self.known_ints(1) if named is None and self.has(1) else named
+
     def flag(self, name: str) -> bool:
         return bool(self.attributes.get(name, 0))
 

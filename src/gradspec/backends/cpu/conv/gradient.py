@@ -28,7 +28,7 @@ from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.conv.kernels.gradient"
@@ -211,7 +211,7 @@ class DepthwiseGradient:
         return KernelCall(arguments, self.form.groups, self.workspace)
 
 
-class GradientLowering(LoweringBase):
+class GradientLowering(Lowering):
     """One weight gradient."""
 
     def task(self, work: Work) -> Task | None:

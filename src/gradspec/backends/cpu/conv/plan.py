@@ -33,7 +33,7 @@ from gradspec.codegen.records import Block, Operand, Words, function_address, re
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType, u8
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 from gradspec.runtime.threads import get_num_threads
 from gradspec.spec.window import Regular
 
@@ -404,7 +404,7 @@ class Group:
 # --- the lowering -----------------------------------------------------------------------------------------------------
 
 
-class ConvLowering(LoweringBase):
+class ConvLowering(Lowering):
     """Convolutions of one geometry share the staging of what they read; pointwise nodes work on finished rows."""
 
     def key(self, node: Node) -> Hashable | None:

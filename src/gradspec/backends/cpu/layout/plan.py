@@ -52,7 +52,7 @@ from gradspec.codegen.cache import kernel
 from gradspec.codegen.records import Operand, address
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, View, Work
+from gradspec.runtime.task import Lowering, Task, View, Work
 from gradspec.spec.resize import Axis as ResizedAxis
 from gradspec.spec.window import Regular
 
@@ -263,7 +263,7 @@ def _what_is_copied(node: Node) -> tuple[Boxes, int, int]:
     return partial(_seen, partial(VIEWS[name], attrs)), node.outputs[0].ndim, 0
 
 
-class _Moving(LoweringBase):
+class _Moving(Lowering):
     """An operator whose result is a view of its operand, or copied, if it cannot be one or must be an array of its own.
 
     A reshape of an operand that is not contiguous may have to copy, which NumPy does.
@@ -377,7 +377,7 @@ def _columns(node: Node, cells: Var, width: int) -> _Columns:
     return _Columns(cells.shape[: cells.ndim - node.attrs.rank], regular_axes(node.attrs.window) or (ONE_CELL,), width)
 
 
-class _UnfoldLowering(LoweringBase):
+class _UnfoldLowering(Lowering):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x,), (y,) = node.inputs, node.outputs
@@ -387,7 +387,7 @@ class _UnfoldLowering(LoweringBase):
         return task_of(f"windows {x.dtype}", function, node.inputs, node.outputs, describe, cost, NANOSECONDS_PER_UNIT)
 
 
-class _FoldLowering(LoweringBase):
+class _FoldLowering(Lowering):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x,), (y,) = node.inputs, node.outputs
@@ -499,7 +499,7 @@ class _Resizing:
 
 
 @dataclass(frozen=True)
-class _ResizeLowering(LoweringBase):
+class _ResizeLowering(Lowering):
     back: bool
 
     def task(self, work: Work) -> Task | None:

@@ -31,7 +31,7 @@ from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand, function_address, record_from
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, TensorType
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 from gradspec.runtime.threads import get_num_threads
 
 SOURCE = "gradspec.backends.cpu.matmul.kernels.matmul"
@@ -520,7 +520,7 @@ def _split_task(
     return task_of(name, function, (pieces, *others), outputs, joining, cost, before=before)
 
 
-class MatmulLowering(LoweringBase):
+class MatmulLowering(Lowering):
     """Matrix products, and pointwise operators on their results."""
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:

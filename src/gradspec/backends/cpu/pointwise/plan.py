@@ -34,7 +34,7 @@ from gradspec.codegen.cache import Kernel, kernel
 from gradspec.codegen.records import Operand
 from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import DType, boolean, u8
-from gradspec.runtime.task import LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 
 SOURCE = "gradspec.backends.cpu.pointwise.kernels.program"
 LONG_RUN = 16
@@ -328,7 +328,7 @@ class _Fitting:
 # --- the lowering -----------------------------------------------------------------------------------------------------
 
 
-class Pointwise(LoweringBase):
+class Pointwise(Lowering):
     """How every operator here is lowered, alone or in a chain."""
 
     def joins(self, nodes: Sequence[Node], node: Node) -> bool:

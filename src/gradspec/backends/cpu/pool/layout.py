@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gradspec.backends.cpu.binding import KernelCall
-from gradspec.backends.cpu.planning import Strides
+from gradspec.backends.cpu.planning import Strides, merged
 from gradspec.backends.cpu.pool.arguments import (
     UNIT_BYTES,
     Arrays,
@@ -164,7 +164,7 @@ class _Layout:
         axes = list(zip(pooling.axes, steps[len(pooling.leads) :], strict=True))
         leads = [(n, s) for n, s in zip(pooling.leads, steps, strict=False) if n != 1]
         self.inner_total, self.inner_strides = _take_inner(leads, axes[-1])
-        self.leads, self.axes = _merge_leads(leads), self._with_whole_axes_merged(axes)
+        self.leads, self.axes = merged(leads), self._with_whole_axes_merged(axes)
         most = self._planes_to_transpose()
         self.is_transposed = most >= FEWEST_TRANSPOSED
         if not self.is_transposed:
@@ -789,17 +789,6 @@ def _take_inner(leads: list[LeadAxis], last: Axis) -> tuple[int, PerArray]:
                 del leads[i]
                 return n, s
     return 1, NOWHERE
-
-
-def _merge_leads(leads: Sequence[LeadAxis]) -> list[LeadAxis]:
-    """Merge adjacent leading axes wherever every array allows it."""
-    merged: list[LeadAxis] = []
-    for n, steps in leads:
-        if merged and all(before == n * s for before, s in zip(merged[-1][1], steps, strict=True)):
-            merged[-1] = (merged[-1][0] * n, steps)
-        else:
-            merged.append((n, steps))
-    return merged
 
 
 # --- inverses of divisors, by which kernels make rounded quotients without a division ---------------------------------

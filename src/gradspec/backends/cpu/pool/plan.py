@@ -55,7 +55,7 @@ from gradspec.graph.types import DType, TensorType, u8
 from gradspec.ops.pool import AvgPool
 from gradspec.ops.smooth_pool import SmoothPool
 from gradspec.runtime.memory import aligned
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 from gradspec.spec.window import AxisWindow, Regular, Window
 
 SOURCE = "gradspec.backends.cpu.pool.kernels.pool"
@@ -66,6 +66,20 @@ MOST_SHORT = 1 << 14
 
 Variables = dict[Role, Var]
 """Which variables play which roles."""
+
+
+def requested(work: Work, value: str) -> Variables | None:
+    """The variables of one reduction: of the operator ``value`` and of a derivative; None if that takes several."""
+    found = {Role.X: work.nodes[0].inputs[0]}
+    for node in work.nodes:
+        roles = (Role.Y, Role.INDICES) if node.op.name == value else (Role.V,)
+        mine = {role: v for role, v in zip(roles, node.outputs, strict=False) if v in work.outputs}
+        if node.op.name != value:
+            mine[Role.U] = node.inputs[1]
+        if found.keys() & mine.keys():
+            return None
+        found |= mine
+    return {role: found[role] for role in (Role.X, Role.U, Role.Y, Role.INDICES, Role.V) if role in found}
 
 
 def pooling_task(
@@ -113,34 +127,7 @@ def _tape_bytes(window: Window) -> int:
 
 
 @dataclass(frozen=True)
-class _MaxRequest:
-    """The variables of one search for winners; None for those that are not needed."""
-
-    value: Var | None = None
-    indices: Var | None = None
-    sent: Var | None = None
-    """The incoming tangent or cotangent."""
-    received: Var | None = None
-    is_vjp: bool = False
-
-    @classmethod
-    def of(cls, work: Work) -> _MaxRequest | None:
-        """None if one kernel cannot compute everything that is wanted."""
-        found: dict[str, Any] = {}
-        for node in work.nodes:
-            is_value = node.op.name == "max_pool"
-            names = ("value", "indices") if is_value else ("received",)
-            mine: dict[str, Any] = {n: v for n, v in zip(names, node.outputs, strict=False) if v in work.outputs}
-            if not is_value:
-                mine |= {"sent": node.inputs[1], "is_vjp": node.op.name == "max_pool_scatter"}
-            if found.keys() & mine.keys():
-                return None
-            found |= mine
-        return cls(**found)
-
-
-@dataclass(frozen=True)
-class _MaxLowering(LoweringBase):
+class _MaxLowering(Lowering):
     """The maximum, its indices, and the tangents and cotangents of its winners: one kernel finds winners for all."""
 
     def key(self, node: Node) -> Hashable | None:
@@ -154,21 +141,19 @@ class _MaxLowering(LoweringBase):
         return TensorType(u8, (*lead_sizes(x, window), *window.outputs, _tape_bytes(window)))
 
     def task(self, work: Work) -> Task | None:
-        wanted, node = _MaxRequest.of(work), work.nodes[0]
-        if wanted is None or node.inputs[0].dtype.name not in COMPUTED:
+        variables, node = requested(work, "max_pool"), work.nodes[0]
+        window, is_vjp = _window(node), any(each.op.name == "max_pool_scatter" for each in work.nodes)
+        if variables is None or node.inputs[0].dtype.name not in COMPUTED or reaches_far(window):
             return None
-        window, x = _window(node), node.inputs[0]
-        if reaches_far(window):
-            return None
-        if node.attrs.ties != "first" and wanted.received is not None:
-            if wanted.indices is not None:
+        if node.attrs.ties != "first" and Role.V in variables:
+            if Role.INDICES in variables:
                 return None
-            if not wanted.is_vjp or not are_covered_often(window):
-                return _ties_task(window, x, wanted, node.attrs.ties)
-            return _ties_transpose_task(window, x, wanted, node.attrs.ties) if wanted.value is None else None
-        if _volume(window) >= 1 << 30 or (work.reads_tape and (wanted.value is not None or wanted.indices is not None)):
+            if not is_vjp or not are_covered_often(window):
+                return _ties_task(window, variables, is_vjp, node.attrs.ties)
+            return _ties_transpose_task(window, variables, node.attrs.ties) if Role.Y not in variables else None
+        if _volume(window) >= 1 << 30 or (work.reads_tape and not variables.keys().isdisjoint({Role.Y, Role.INDICES})):
             return None
-        return _max_task(window, x, wanted, work)
+        return _max_task(window, variables, is_vjp, work)
 
 
 def _has_short_winners(window: Window, dtype: DType, roles: Sequence[Role], is_vjp: bool) -> bool:
@@ -192,36 +177,31 @@ def _max_pooling(window: Window, x: TensorType, roles: Sequence[Role], is_vjp: b
     )
 
 
-def _max_task(window: Window, x: Var, wanted: _MaxRequest, work: Work) -> Task:
-    tape = work.tape
-    source = {Role.TAPE: tape} if work.reads_tape else {Role.X: x}
-    rest = {Role.U: wanted.sent, Role.Y: wanted.value, Role.INDICES: wanted.indices, Role.V: wanted.received}
-    kept = {} if work.reads_tape else {Role.TAPE: tape}
-    variables = {role: v for role, v in (source | rest | kept).items() if v is not None}
+def _max_task(window: Window, variables: Variables, is_vjp: bool, work: Work) -> Task:
+    x, tape = variables[Role.X], {} if work.tape is None else {Role.TAPE: work.tape}
+    variables = variables | tape
+    if work.reads_tape:
+        variables = tape | {role: v for role, v in variables.items() if role is not Role.X}
     is_alone = [*variables] == [Role.X, Role.Y]
     name, operation = ("window maximum", "max") if is_alone else ("window winners", "winners")
     if work.reads_tape:
         name, operation = "recorded winners", "tape"
-    pooling = _max_pooling(window, x.type, [*variables], wanted.is_vjp)
+    pooling = _max_pooling(window, x.type, [*variables], is_vjp)
     if pooling.carries_tangents:
         name, operation = "window tangents", "tangents"
     return pooling_task(name, operation, x.dtype, pooling, variables, nanoseconds=0.7 if is_alone else 3.0)
 
 
-def _tied_pooling(
-    family: KernelFamily, window: Window, x: Var, variables: Variables, settings: PoolSettings
-) -> Pooling:
+def _tied_pooling(family: KernelFamily, window: Window, variables: Variables, settings: PoolSettings) -> Pooling:
+    x, roles = variables[Role.X], tuple(variables)
     components, stored = (COMPUTED[x.dtype.name],) * 3, x.dtype.numpy.itemsize
-    roles = tuple(variables)
     return Pooling(family, reduced_axes(window), lead_sizes(x, window), roles, settings, components, stored)
 
 
-def _ties_task(window: Window, x: Var, wanted: _MaxRequest, ties: str) -> Task:
-    roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
-    variables = {role: v for role, v in roles.items() if v is not None}
-    pooling = _tied_pooling(TIES, window, x, variables, PoolSettings(is_vjp=wanted.is_vjp, splits=ties == "split"))
+def _ties_task(window: Window, variables: Variables, is_vjp: bool, ties: str) -> Task:
+    pooling = _tied_pooling(TIES, window, variables, PoolSettings(is_vjp=is_vjp, splits=ties == "split"))
     nanoseconds = 3.0 + 0.5 * _volume(window)
-    return pooling_task("window ties", "ties", x.dtype, pooling, variables, nanoseconds)
+    return pooling_task("window ties", "ties", variables[Role.X].dtype, pooling, variables, nanoseconds)
 
 
 def transpose_task(
@@ -249,13 +229,12 @@ def share_variables(x: Var, sent: Var, received: Var) -> Variables:
     return dict(zip((Role.X, Role.U, Role.Y, Role.V), (x, sent, *made), strict=True))
 
 
-def _ties_transpose_task(window: Window, x: Var, wanted: _MaxRequest, ties: str) -> Task:
-    assert wanted.sent is not None
-    assert wanted.received is not None
-    variables = share_variables(x, wanted.sent, wanted.received)
-    pooling = _tied_pooling(TIED_SHARES, window, x, variables, PoolSettings(splits=ties == "split"))
+def _ties_transpose_task(window: Window, variables: Variables, ties: str) -> Task:
+    x, received = variables[Role.X], variables[Role.V]
+    variables = share_variables(x, variables[Role.U], received)
+    pooling = _tied_pooling(TIED_SHARES, window, variables, PoolSettings(splits=ties == "split"))
     shares = pooling_task("window shares", "tied_shares", x.dtype, pooling, variables, nanoseconds=10.0)
-    return transpose_task("window ties", "tied_cotangent", window, shares, wanted.received, pooling, TIED_COTANGENTS)
+    return transpose_task("window ties", "tied_cotangent", window, shares, received, pooling, TIED_COTANGENTS)
 
 
 # --- the average ------------------------------------------------------------------------------------------------------
@@ -294,7 +273,7 @@ def _average_pooling(attrs: AvgPool, window: Window, x: TensorType, is_transpose
 
 
 @dataclass(frozen=True)
-class _AverageLowering(LoweringBase):
+class _AverageLowering(Lowering):
     """The average over windows, or its transpose."""
 
     is_transpose: bool
@@ -331,37 +310,13 @@ SMOOTH_COTANGENTS = KernelFamily(scan_volume=4)  # ``kernels.smooth`` derives th
 SMOOTH = replace(SMOOTH_COTANGENTS, visits_taps=True)
 SMOOTH_SHARES = replace(SMOOTH, shares_cotangents=True)
 
+SMOOTH_DERIVATIVES = {"smooth_max_mean": "soft_mean", "smooth_max_spread": "soft_spread"}
 SMOOTH_NAMES = {
     "soft": "smooth maximum",
     "soft_mean": "smooth maximum, mean",
     "soft_spread": "smooth maximum, spread",
     "soft_shares": "smooth maximum, shares",
 }
-
-
-@dataclass(frozen=True)
-class _SmoothRequest:
-    """The variables of one reduction; None for those that are not needed."""
-
-    value: Var | None = None
-    sent: Var | None = None
-    received: Var | None = None
-    operation: str = "soft"
-
-    @classmethod
-    def of(cls, work: Work) -> _SmoothRequest | None:
-        """None if one kernel cannot compute everything that is wanted."""
-        found: dict[str, Any] = {}
-        for node in work.nodes:
-            if node.op.name == "smooth_max_pool":
-                mine: dict[str, Any] = {"value": node.outputs[0]}
-            else:
-                operation = "soft_mean" if node.op.name == "smooth_max_mean" else "soft_spread"
-                mine = {"sent": node.inputs[1], "received": node.outputs[0], "operation": operation}
-            if found.keys() & mine.keys():
-                return None
-            found |= mine
-        return cls(**found)
 
 
 def _split_beta(attrs: SmoothPool, computed: int) -> tuple[float, float]:
@@ -377,23 +332,23 @@ def _has_padding(window: Window) -> bool:
 
 
 @dataclass(frozen=True)
-class _SmoothLowering(LoweringBase):
+class _SmoothLowering(Lowering):
     """The smooth maximum, the mean by its weights, its transpose: one reduction serves a value and a derivative."""
 
     def key(self, node: Node) -> Hashable | None:
         return node.inputs[0], node.attrs
 
     def task(self, work: Work) -> Task | None:
-        wanted, attrs, x = _SmoothRequest.of(work), work.nodes[0].attrs, work.nodes[0].inputs[0]
-        if wanted is None or attrs.output_size is not None or not attrs.kernel_size:
+        variables, attrs, x = requested(work, "smooth_max_pool"), work.nodes[0].attrs, work.nodes[0].inputs[0]
+        if variables is None or attrs.output_size is not None or not attrs.kernel_size:
             return None
-        window, operation = attrs.window(x), wanted.operation
+        window, received = attrs.window(x), variables.get(Role.V)
         if reaches_far(window):
             return None
-        roles = {Role.X: x, Role.U: wanted.sent, Role.Y: wanted.value, Role.V: wanted.received}
-        variables = {role: v for role, v in roles.items() if v is not None}
+        derivatives = [SMOOTH_DERIVATIVES[node.op.name] for node in work.nodes if node.op.name in SMOOTH_DERIVATIVES]
+        operation = derivatives[0] if derivatives else "soft"
         if operation == "soft_spread" and are_covered_often(window):
-            if wanted.value is not None:
+            if Role.Y in variables:
                 return None
             operation, variables = "soft_shares", share_variables(x, variables[Role.U], variables[Role.V])
         pooling = _smooth_pooling(attrs, window, x, operation, tuple(variables))
@@ -401,9 +356,9 @@ class _SmoothLowering(LoweringBase):
         sends = prod(axis.kernel for axis in pooling.axes) if operation == "soft_spread" else 0
         nanoseconds = 4 + 2.0 * taps + 2.0 * sends
         task = pooling_task(SMOOTH_NAMES[operation], operation, x.dtype, pooling, variables, nanoseconds)
-        if operation == "soft_shares" and wanted.received is not None:
+        if operation == "soft_shares" and received is not None:
             name, operation = SMOOTH_NAMES["soft_spread"], "soft_cotangent"
-            return transpose_task(name, operation, window, task, wanted.received, pooling, SMOOTH_COTANGENTS)
+            return transpose_task(name, operation, window, task, received, pooling, SMOOTH_COTANGENTS)
         return task
 
 
@@ -475,7 +430,7 @@ class _PowerPooling:
         return KernelCall(arguments, rows.units, PLACE_BYTES + aligned(4 * self.width * rows.tile))
 
 
-class _LpPoolLowering(LoweringBase):
+class _LpPoolLowering(Lowering):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x,), (y,), p = node.inputs, node.outputs, node.attrs.p
@@ -534,7 +489,7 @@ class _Placing:
 
 
 @dataclass(frozen=True)
-class _PlaceLowering(LoweringBase):
+class _PlaceLowering(Lowering):
     scatters: bool
 
     def task(self, work: Work) -> Task | None:

@@ -31,7 +31,7 @@ from gradspec.backends.cpu.reduce.arguments import (
 from gradspec.codegen.cache import kernel
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import DType, TensorType
-from gradspec.runtime.task import Lowering, LoweringBase, Task, Work
+from gradspec.runtime.task import Lowering, Task, Work
 from gradspec.spec.loss import label_outside
 from gradspec.spec.reduce import terms_of_mean
 
@@ -210,7 +210,7 @@ def _task(name: str, function: str, x: Var, y: Var, describe: Describe) -> Task:
     return task_of(name, kernel(SUMS, function), (x,), (y,), describe, cost, NANOSECONDS_PER_UNIT)
 
 
-class _SumLowering(LoweringBase):
+class _SumLowering(Lowering):
     """The sum, or the mean, which is divided before it is rounded. Few sums of many terms are made in two passes."""
 
     def task(self, work: Work) -> Task | None:
@@ -230,7 +230,7 @@ class _SumLowering(LoweringBase):
         return replace(_task(name, function, sums, y, rest), before=(first,))
 
 
-class _ShareLowering(LoweringBase):
+class _ShareLowering(Lowering):
     """What every cell of a mean receives: an equal part."""
 
     def task(self, work: Work) -> Task | None:
@@ -296,7 +296,7 @@ class _Softmax:
         return KernelCall(arguments, units if cells else 0, workspace)
 
 
-class _SoftmaxLowering(LoweringBase):
+class _SoftmaxLowering(Lowering):
     def task(self, work: Work) -> Task | None:
         (node,) = work.nodes
         (x,), name = node.inputs, node.op.name
@@ -358,7 +358,7 @@ def require_classes(labels: Array, classes: int) -> None:
         raise label_outside(int(labels[(labels < 0) | (labels >= classes)][0]), classes)
 
 
-class _ChoiceLowering(LoweringBase):
+class _ChoiceLowering(Lowering):
     """Labels are looked at before anything is done with them."""
 
     def __init__(self, places: bool) -> None:

@@ -88,9 +88,7 @@ def named(spec: Any) -> str:
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def read_inputs(
-    inputs: Inputs,
-) -> tuple[list[Types], Callable[[np.random.Generator], Sequence[Array]] | None]:
+def read_inputs(inputs: Inputs) -> tuple[list[Types], Callable[[np.random.Generator], Sequence[Array]] | None]:
     """Lists of types, and the function that draws arrays, if one was given.
 
     >>> read_inputs("f32[8,64], i64[8]; f32[1,3], i64[1]")[0]

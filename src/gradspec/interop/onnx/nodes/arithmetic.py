@@ -199,10 +199,8 @@ Reduction = Callable[[Var, Axes, bool], Var]
 
 
 def _axes(node: OnnxNode, rank: int) -> Axes | None:
-    """The axes that are reduced, which were an attribute before they became an input; None: leave it as it is."""
-    named = node.attribute("axes")
-    if named is None and node.has(1):
-        named = node.known_ints(1)
+    """The axes that are reduced; None: leave it as it is."""
+    named = node.axes()
     if not named:
         return None if node.flag("noop_with_empty_axes") else tuple(range(rank))
     return normal_axes(named, rank)

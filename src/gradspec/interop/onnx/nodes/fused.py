@@ -235,10 +235,7 @@ FOREIGN: dict[str, tuple[Handler, Signature]] = {
     "com.microsoft.Attention": (_attention, foreign((2, 6), (1, 2), "num_heads", **_ATTENTION, qkv_hidden_sizes=[])),
     "com.microsoft.BiasGelu": (_of_sum(gelu), foreign(2)),
     "com.microsoft.FastGelu": (_of_sum(lambda x: gelu(x, "tanh")), foreign((1, 2))),
-    "com.microsoft.FusedConv": (
-        _conv,
-        foreign((2, 4), **_WINDOWS, group=1, activation="", activation_params=()),
-    ),
+    "com.microsoft.FusedConv": (_conv, foreign((2, 4), **_WINDOWS, group=1, activation="", activation_params=())),
     "com.microsoft.FusedGemm": (
         _gemm,
         foreign((2, 3), **_PRODUCT, beta=1.0, activation="", activation_alpha=0.01, activation_beta=0.5),

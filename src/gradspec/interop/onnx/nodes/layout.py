@@ -127,15 +127,8 @@ def _flatten(node: OnnxNode) -> Value:
     return _to_shape(node, x, (prod(x.shape[:at]), prod(x.shape[at:])))
 
 
-def _axes(node: OnnxNode) -> list[int] | None:
-    """Axes, which were an attribute before they became an input; None if left out."""
-    if "axes" in node.attributes:
-        return list(node.attributes["axes"])
-    return node.known_ints(1) if node.has(1) else None
-
-
 def _squeeze(node: OnnxNode) -> Value:
-    x, named = node.value(0), _axes(node)
+    x, named = node.value(0), node.axes()
     axes = [a for a, n in enumerate(x.shape) if n == 1] if named is None else normal_axes(named, len(x.shape))
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"the axes {brief(list(axes))} of the shape {x.shape} are not all of size 1")
@@ -143,7 +136,7 @@ def _squeeze(node: OnnxNode) -> Value:
 
 
 def _unsqueeze(node: OnnxNode) -> Value:
-    x, named = node.value(0), _axes(node)
+    x, named = node.value(0), node.axes()
     if named is None:
         raise FormatError("its axes are left out")
     rank = len(x.shape) + len(named)

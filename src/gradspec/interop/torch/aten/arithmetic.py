@@ -373,11 +373,6 @@ def _along(function: Callable[[Var, int], Var], x: Var, dim: int) -> Var:
     return function(x, positive_axis(dim, x.ndim)) if x.ndim else x
 
 
-@reads("mean")
-def _mean(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Var:
-    return mean(to_dtype(x, dtype), axes_of(dim, x.ndim), keepdim)
-
-
 def _centre(x: Var, dim: Dims, correction: float | None) -> tuple[Var, tuple[int, ...], float]:
     """The differences from the mean, the axes it is over, and by how many the squares are divided."""
     axes = axes_of(dim, x.ndim)
@@ -399,13 +394,6 @@ def _deviation(x: Var, dim: Dims, correction: float | None, keepdim: bool) -> Va
     return compose.norm(centred, 2.0, axes, keepdim) * (1.0 / sqrt_of(count))
 
 
-@reads("var_mean.correction")
-def _variance_and_mean(
-    x: Var, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[Var, Var]:
-    return _variance(x, dim, correction, keepdim), _mean(x, dim, keepdim)
-
-
 @reads("linalg_vector_norm")
 def _norm(x: Var, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Var:
     x, axes = to_dtype(x, dtype), axes_of(dim, x.ndim)
@@ -425,6 +413,9 @@ def _softmax(function: Callable[[Var, int], Var], x: Var, dim: int, dtype: torch
 reads_each(
     {
         "sum": lambda x, dim=None, keepdim=False, *, dtype=None: sum(_terms(x, dtype), axes_of(dim, x.ndim), keepdim),
+        "mean": lambda x, dim=None, keepdim=False, *, dtype=None: mean(
+            to_dtype(x, dtype), axes_of(dim, x.ndim), keepdim
+        ),
         "prod": lambda x, dim=None, keepdim=False, *, dtype=None: compose.product(
             _terms(x, dtype), axes_of(dim, x.ndim), keepdim
         ),
@@ -433,6 +424,10 @@ reads_each(
         "logcumsumexp": lambda x, dim: _along(compose.running_log_sum_exp, x, dim),
         "logsumexp": lambda x, dim, keepdim=False: compose.log_sum_exp(x, axes_of(dim, x.ndim), keepdim),
         "var.correction": lambda x, dim=None, *, correction=None, keepdim=False: _variance(x, dim, correction, keepdim),
+        "var_mean.correction": lambda x, dim=None, *, correction=None, keepdim=False: (
+            _variance(x, dim, correction, keepdim),
+            mean(x, axes_of(dim, x.ndim), keepdim),
+        ),
         "std.correction": lambda x, dim=None, *, correction=None, keepdim=False: _deviation(
             x, dim, correction, keepdim
         ),
@@ -449,16 +444,6 @@ reads_each(
 )
 
 # --- extremes and truths ----------------------------------------------------------------------------------------------
-
-
-@reads("amax", "max.default")
-def _amax(x: Var, dim: Dims = (), keepdim: bool = False) -> Var:
-    return compose.largest(x, axes_of(dim, x.ndim), keepdim, ties="split")
-
-
-@reads("amin", "min.default")
-def _amin(x: Var, dim: Dims = (), keepdim: bool = False) -> Var:
-    return compose.smallest(x, axes_of(dim, x.ndim), keepdim, ties="split")
 
 
 @reads("max.dim")
@@ -484,6 +469,12 @@ def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Var:
 
 reads_each(
     {
+        "amax max.default": lambda x, dim=(), keepdim=False: compose.largest(
+            x, axes_of(dim, x.ndim), keepdim, ties="split"
+        ),
+        "amin min.default": lambda x, dim=(), keepdim=False: compose.smallest(
+            x, axes_of(dim, x.ndim), keepdim, ties="split"
+        ),
         "argmin": lambda x, dim=None, keepdim=False: _argmax(compose.reversed_order(x), dim, keepdim),
         "cummax": lambda x, dim: (_along(compose.running_maximum, x, dim),),
         "cummin": lambda x, dim: (_along(compose.running_minimum, x, dim),),

@@ -253,18 +253,12 @@ reads_each(
 # --- copies and conversions -------------------------------------------------------------------------------------------
 
 
-@reads("to.dtype", "to.dtype_layout", "_to_copy")
-def _convert(x: Var, dtype: torch.dtype | None = None, *_: object, **__: object) -> Var:
-    return to_dtype(x, dtype)
-
-
-@reads("to.device", "to.other", "type_as")
-def _convert_like(x: Var, other: Var, dtype: Any = None, *_: object, **__: object) -> Var:
-    return to_dtype(x, other.dtype if isinstance(other, Var) else dtype)
-
-
 reads_each(
     {
+        "to.dtype to.dtype_layout _to_copy": lambda x, dtype=None, *_, **__: to_dtype(x, dtype),
+        "to.device to.other type_as": lambda x, other, dtype=None, *_, **__: to_dtype(
+            x, other.dtype if isinstance(other, Var) else dtype
+        ),
         "clone contiguous alias lift_fresh lift_fresh_copy alias_copy": lambda x, *, memory_format=None: x,
         "detach detach_copy": detach,
         "copy": lambda x, src, non_blocking=False: broadcast_to(to_dtype(src, x.dtype), x.shape),

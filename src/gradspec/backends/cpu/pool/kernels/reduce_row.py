@@ -146,6 +146,16 @@ def join_taps(state, target, row, n, kernel, stride, dilation, first):
 # --- long windows -----------------------------------------------------------------------------------------------------
 
 
+def copy_states(state, target, cells, at, n, stride):
+    """Copy every ``stride``-th state from ``at`` on."""
+    if stride == 1:
+        for i in lanes(state.number, n):
+            state.put(target.cells, target.at + i, state.get(cells, at + i))
+    else:
+        for i in range(n):
+            state.put(target.cells, target.at + i, state.get(cells, at + i * stride))
+
+
 def double_runs(state, cells, to, at, n, distance, width):
     for i in lanes(state.number, n):
         later = state.shift_taps(state.get(cells, at + distance + i), width)
@@ -167,12 +177,7 @@ def join_overlapping_runs(state, target, cells, at, n, stride, distance, width):
 def add_runs(state, target, cells, at, n, stride, is_first):
     """Join one more run to every window."""
     if is_first:
-        if stride == 1:
-            for i in lanes(state.number, n):
-                state.put(target.cells, target.at + i, state.get(cells, at + i))
-        else:
-            for i in range(n):
-                state.put(target.cells, target.at + i, state.get(cells, at + i * stride))
+        copy_states(state, target, cells, at, n, stride)
     elif stride == 1:
         for i in lanes_once(state.number, n):
             here = state.get(target.cells, target.at + i)

@@ -28,6 +28,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from gradspec.backends.cpu.pool.arguments import AxisKind, Role
+from gradspec.backends.cpu.pool.kernels.reduce_row import copy_states
 from gradspec.backends.cpu.pool.kernels.rows import (
     counted_before_last,
     last_axis,
@@ -285,24 +286,6 @@ def join_3_taps(kind, b, second, third, row, tangents, target, n):
             cells.tangent[to + i] = add_shrunk3(two.is_second, m.is_second, low, middle, u1, u2, u3)
 
 
-@inlined
-def copy_strided(number, p, to, at, n, stride):
-    if stride == 1:
-        for i in lanes(number, n):
-            p[to + i] = p[at + i]
-    else:
-        for i in range(n):
-            p[to + i] = p[at + i * stride]
-
-
-@outlined
-def copy_state(kind, cells, to, at, n, stride):
-    copy_strided(kind.number, cells.value, to, at, n, stride)
-    copy_strided(kind.number, cells.weight, to, at, n, stride)
-    if kind.has_tangent:
-        copy_strided(kind.number, cells.tangent, to, at, n, stride)
-
-
 @outlined
 def double_runs_smoothly(reduction, args, axis, cells, to, length, n):
     """Reduce windows from runs of adjacent cells that are doubled and lengthened by 1 or 3.
@@ -321,7 +304,7 @@ def double_runs_smoothly(reduction, args, axis, cells, to, length, n):
         bit *= 2
     if kernel & bit != 0:
         width = 3
-        copy_state(kind, cells, run, three_cells, length - 2 * dilation, 1)
+        copy_states(kind, Destination(cells, run), cells, three_cells, length - 2 * dilation, 1)
     bit = bit // 2
     while bit != 0:
         is_one = kernel & bit != 0
@@ -336,7 +319,7 @@ def double_runs_smoothly(reduction, args, axis, cells, to, length, n):
         elif is_one:
             join_runs(reduction, args, cells, run, run, one_cell + width * dilation, length - width * dilation)
             width += 1
-    copy_state(kind, cells, to, run, n, axis.stride)
+    copy_states(kind, Destination(cells, to), cells, run, n, axis.stride)
 
 
 @inlined

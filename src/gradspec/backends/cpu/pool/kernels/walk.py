@@ -55,7 +55,6 @@ from gradspec.codegen.intrinsics import address_of
 from gradspec.codegen.language import at_build, inlined, lanes, lanes_once, outlined, pointer
 
 unit_at = pointer(PoolUnit)
-ENDLESS = 1 << 60
 
 
 class PoolWork(NamedTuple):
@@ -89,7 +88,7 @@ class Part(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """A ring buffer of slabs; ``end`` is where the last one ends, ``ENDLESS`` if there is one for each row."""
+    """A ring buffer of slabs; ``end`` is where the last one ends."""
 
     first: Any
     slab: Any

@@ -36,18 +36,7 @@ from gradspec.backends.cpu.pool.kernels.vjp_accumulators import (
 from gradspec.backends.cpu.pool.kernels.walk import Destination, Reduction, emit, transpose_planes, walk
 from gradspec.backends.cpu.pool.kernels.winners_fixed import plane_has_nan, reduce_winner_rows
 from gradspec.codegen.intrinsics import address_of
-from gradspec.codegen.language import (
-    choose,
-    i64,
-    inlined,
-    lanes,
-    outlined,
-    pointer,
-    total,
-    u8,
-    u16,
-    u32,
-)
+from gradspec.codegen.language import choose, i64, inlined, lanes, outlined, pointer, total, u8, u16, u32
 
 words_at = pointer(i64)
 bytes_at, pairs_at, quads_at = pointer(u8), pointer(u16), pointer(u32)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from gradspec.backends.cpu.layout.kernels.rows import write_row
 from gradspec.backends.cpu.reduce.arguments import PIECE, SoftmaxArguments
 from gradspec.backends.cpu.reduce.kernels import sums
 from gradspec.codegen.formats import FORMATS
@@ -134,11 +135,11 @@ class SoftmaxRows(NamedTuple):
                 for i in lanes(form.computed, n):
                     centred = cells[first + i] - self.of_row(m, first_m, i)
                     powers[first + i] = centred - self.of_row(shift, first_shift, i)
-                sums.put(form, y, to, step, powers, first, n)
+                write_row(form, y, to, step, powers, first, n)
             else:
                 for i in lanes(form.computed, n):
                     cells[first + i] = powers[first + i] / self.of_row(a, first_a, i)
-                sums.put(form, y, to, step, cells, first, n)
+                write_row(form, y, to, step, cells, first, n)
 
 
 class OneRow(SoftmaxRows):

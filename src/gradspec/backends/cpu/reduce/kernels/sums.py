@@ -10,6 +10,7 @@ from __future__ import annotations
 from operator import add
 from typing import Any, NamedTuple
 
+from gradspec.backends.cpu.layout.kernels.rows import write_row
 from gradspec.backends.cpu.reduce.arguments import PIECE, ShareArguments, SumArguments, TermScratch
 from gradspec.codegen.formats import FORMATS
 from gradspec.codegen.intrinsics import address_of
@@ -116,17 +117,6 @@ def copy(form, target, to, x, at, stride, n):
     else:
         for i in range(n):
             target[to + i] = form.widen(x[at + i * stride])
-
-
-@outlined
-def put(form, y, at, stride, results, first, n):
-    """The reverse."""
-    if stride == 1:
-        for i in lanes(form.computed, n):
-            y[at + i] = form.narrow(results[first + i])
-    else:
-        for i in range(n):
-            y[at + i * stride] = form.narrow(results[first + i])
 
 
 # --- rows that are added to rows --------------------------------------------------------------------------------------
@@ -320,13 +310,15 @@ def units(form, source, args, lo, hi, workspace):
         if args.is_parted:
             part = rest % parts
             add_up(terms, width, part, 1, workspace)
-            put(form.as_computed, form.computed_at(args.y), y_at + part * args.part_stride, y_stride, sums, 0, width)
+            write_row(
+                form.as_computed, form.computed_at(args.y), y_at + part * args.part_stride, y_stride, sums, 0, width
+            )
         else:
             add_up(terms, width, 0, args.pieces.count, workspace)
             if divisor != number(1):
                 for i in lanes_once(number, width):
                     sums[i] = sums[i] / divisor
-            put(form, form.stored_at(args.y), y_at, y_stride, sums, 0, width)
+            write_row(form, form.stored_at(args.y), y_at, y_stride, sums, 0, width)
 
 
 def add_up(terms, width, first, count, workspace):
