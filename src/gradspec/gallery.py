@@ -189,14 +189,13 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor) -> Tensor:
     """``S ← α S``, ``S ← S + β k (v − Sᵀ k)ᵀ``, ``y = Sᵀ q`` for every token, with ``α = exp(log_decay)``, of
     ``q, k[batch, heads, tokens, d]``, ``v[batch, heads, tokens, e]`` and ``log_decay, beta[batch, heads, tokens]``."""
-    state, results = k[:, :, :1].mT @ v[:, :, :1] * 0.0, []
-    for t in range(q.shape[2]):
-        key, query = k[:, :, t, :, None], q[:, :, t, :, None]
-        state = state * log_decay[:, :, t, None, None].exp()
-        change = v[:, :, t, None] - key.mT @ state
-        state = state + key * (beta[:, :, t, None, None] * change)
-        results.append(query.mT @ state)
-    return torch.cat(results, 2)
+    rows = (log_decay.exp()[..., None, None], k[..., None], v[..., None, :], beta[..., None, None])
+    state, states = k[:, :, :1].mT @ v[:, :, :1] * 0.0, []
+    for decay, key, value, share in zip(*(t.unbind(2) for t in rows), strict=True):
+        state = state * decay
+        state = state + key * (share * (value - key.mT @ state))
+        states.append(state)
+    return (q[..., None, :] @ torch.stack(states, 2))[..., 0, :]
 
 
 @_takes(
@@ -206,12 +205,13 @@ def gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: T
 def selective_scan(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     """``h ← exp(δ a) h + δ b x``, ``y = c · h + d x`` for every token, of ``x, delta[batch, channels, tokens]``,
     ``a[channels, n]``, ``b, c[batch, n, tokens]`` and ``d[channels]``."""
-    state, results = x[:, :, :1] * a * 0.0, []
-    for t in range(x.shape[2]):
-        step = delta[:, :, t, None]
-        state = torch.exp(step * a) * state + step * b[:, None, :, t] * x[:, :, t, None]
-        results.append((state * c[:, None, :, t]).sum(-1))
-    return torch.stack(results, -1) + x * d[:, None]
+    decays = torch.exp(delta[..., None] * a[:, None])
+    inputs = delta[..., None] * b.mT[:, None] * x[..., None]
+    state, states = x[:, :, :1] * a * 0.0, []
+    for decay, given in zip(decays.unbind(2), inputs.unbind(2), strict=True):
+        state = decay * state + given
+        states.append(state)
+    return (torch.stack(states, 2) * c.mT[:, None]).sum(-1) + x * d[:, None]
 
 
 @_takes("f32[2,6,9],f32[6,4],f32[6]")

@@ -91,7 +91,7 @@ from gradspec.saving.graphs import load
 from gradspec.spec import RANKED as _RANKED
 from gradspec.spec.ranked import ranked_names as _ranked_names
 from gradspec.spec.ranked import ranked_operator as _ranked_operator
-from gradspec.transforms.functions import grad, hvp, jacobian, jvp, value_and_grad, vjp
+from gradspec.transforms.functions import grad, hvp, jacobian, jvp, scan, value_and_grad, vjp
 from gradspec.transforms.trace import trace
 from gradspec.verify.bounds import bounds
 

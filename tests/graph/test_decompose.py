@@ -78,12 +78,15 @@ def test_every_operator_is_of_the_core_or_decomposes():
 
 
 def test_decompositions_of_all_operators_end():
-    """No operator is, by whatever way, made of itself; and the table has all of them."""
+    """No operator is, by whatever way, made of itself; and the table has all of them.
+
+    A scan is made of what its body has, which may be other scans, but of fewer within these.
+    """
     parts = {}
     for case in TABLE:
         for graph, _ in with_derivatives(case):
             for node in graph.nodes:
-                if node.op.name in DECOMPOSING:
+                if node.op.name in DECOMPOSING and not node.op.is_composite:
                     copy = Copier(type(graph)(graph.inputs, (), (), graph.constants))
                     operands = [copy.builder.input(v.type) for v in node.inputs]
                     decomposed(node.op, node.attrs, operands)
@@ -91,7 +94,7 @@ def test_decompositions_of_all_operators_end():
     heights = dict.fromkeys(CORE, 0)
     while ready := [name for name, made in parts.items() if name not in heights and made <= heights.keys()]:
         heights |= {name: 1 + max((heights[part] for part in parts[name]), default=0) for name in ready}
-    assert heights.keys() == operators().keys()
+    assert heights.keys() == {name for name, op in operators().items() if not op.is_composite}
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

@@ -321,6 +321,11 @@ ROWS: dict[str, Row] = {
     ),
     "scan of constants": pointwise(lambda x: lax.scan(lambda c, a: (c * x + a, a), x, np.arange(3.0))),
     "scan": Row(lambda x, y: lax.scan(lambda c, r: (jnp.tanh(c + r), c * r), y[0], x, reverse=True), (X, Y)),
+    "scan within a scan": Row(
+        lambda x, y: lax.scan(lambda c, r: lax.scan(lambda d, s: (d * s + c, d @ r), c, x * r.sum()), y[0], x), (X, Y)
+    ),
+    "scan of no step": Row(lambda x, y: lax.scan(lambda c, r: (c * r, jnp.tanh(r)), y[0], x[:0]), (X, Y)),
+    "scan of no columns": pointwise(lambda x: lax.scan(lambda c, _: (c * x, None), x, length=3)[0]),
     "loops": Row(
         lambda x: (
             lax.fori_loop(1, 4, lambda i, c: c * i + x[i], x[0]),

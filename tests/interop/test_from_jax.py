@@ -142,6 +142,16 @@ def test_constants_are_computed_where_no_choice_is_left():
     assert [node.op.name for node in graph.nodes if not node.op.is_data_movement] == ["exp", "mul"]
 
 
+def test_a_scan_is_one_operator():
+    def function(x, w):
+        return jax.lax.scan(lambda h, r: (jnp.tanh(w @ h + r), h), jnp.zeros(2), jnp.exp(x))[1]
+
+    graph = gs.from_jax(function, gs.f32[3000, 2], gs.f32[2, 2])
+    names = [node.op.name for node in graph.nodes if not node.op.is_data_movement]
+    assert names == ["exp", "scan"]
+    graph.vjp().jvp()
+
+
 def test_numbers_and_texts_are_part_of_the_function():
     def function(x, times, *, shift, mode):
         return {"up": x * times + shift, "down": x - shift}[mode]
@@ -197,6 +207,16 @@ REFUSED = {
         lambda x: jax.lax.while_loop(lambda c: c < 9, lambda c: c * c, x),
         (gs.f32[()],),
         "how often it runs depends on the inputs",
+    ),
+    "random numbers within a scan": (
+        lambda x: jax.lax.scan(lambda c, r: (c + jax.random.normal(jax.random.key(0)) * r, r), 0.0, x)[0],
+        (gs.f32[2],),
+        "pass what is drawn",
+    ),
+    "what is unknown within a scan": (
+        lambda x: jax.lax.scan(lambda c, r: (jax.lax.erf_inv(c), r), x[0], x)[0] + 1.0,
+        (gs.f32[2],),
+        r"erf_inv, once\n    .*test_from_jax.py:\d+",
     ),
     "a long loop": (
         lambda x: jax.lax.fori_loop(0, 2000, lambda i, c: c * x, x),

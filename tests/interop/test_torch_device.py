@@ -65,7 +65,7 @@ def ran(monkeypatch):
 
 def test_every_operator_runs_there():
     known = {*LOWERINGS, *device.POOLING}
-    assert known == set(operators())
+    assert known == {name for name, op in operators().items() if not op.is_composite}
     assert set(LOWERINGS).isdisjoint(device.POOLING)
     assert set(LOWERINGS) >= (KEEPS_DTYPE | VIEWS | device.PRODUCTS)
     assert EXTRAS["triton"] == "gpu"

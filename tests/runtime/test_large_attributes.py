@@ -165,13 +165,13 @@ Place = tuple[Any, ...]
 
 
 def integers(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Where the integers of a record are."""
+    """Where the integers of a record are, but for those of graphs within it, whose nodes are operators, too."""
     if isinstance(value, int) and not isinstance(value, bool):
         yield place
     elif isinstance(value, tuple):
         for i, each in enumerate(value):
             yield from integers(each, (*place, i))
-    elif is_dataclass(value):
+    elif is_dataclass(value) and not isinstance(value, Graph):
         for field in fields(value):
             yield from integers(getattr(value, field.name), (*place, field.name))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from gradspec.graph.arrays import as_array, plain_floats
 from gradspec.graph.graph import SERVICES, Graph
-from gradspec.graph.ir import Array, Attributes, Node, Op, Operand, Var
+from gradspec.graph.ir import Array, Attributes, Body, Node, Op, Operand, Var
 from gradspec.graph.types import DTYPES, TensorType, dtype_of, number_as, type_of
 from gradspec.spec.errors import DTypeError, ShapeError
 
@@ -192,6 +192,15 @@ def needed(nodes: Sequence[Node], results: Sequence[Var]) -> tuple[tuple[Node, .
             kept.append(node)
             used.update(node.inputs)
     return tuple(reversed(kept)), used
+
+
+def dependents(graph: Body, sources: Iterable[Var]) -> set[Var]:
+    """The sources and everything computed from them."""
+    found = set(sources)
+    for node in graph.nodes:
+        if found.intersection(node.inputs):
+            found.update(node.outputs)
+    return found
 
 
 def operands(*values: Operand) -> tuple[Var, ...]:

@@ -241,7 +241,7 @@ class Var:
 # --- attributes -------------------------------------------------------------------------------------------------------
 
 Attributes: TypeAlias = Any
-"""A frozen dataclass of numbers, strings, bools, None and tuples of them."""
+"""A frozen dataclass of numbers, strings, bools, None, tuples of them, and graphs without constants."""
 
 IMPLIED = {"implied": True}
 """Metadata of an attribute that follows from types, which printing omits."""
@@ -332,6 +332,8 @@ class Op:
       least one is not.
     - ``transpose(attrs, cotangents, operands, i)``: the cotangent of operand ``i``, in which the operator is linear.
       ``operands`` holds the others; for a jointly linear operator it holds types only.
+    - ``pull_back(attrs, cotangents, operands)``: the cotangents of operands by their places, all at once, instead of
+      ``transpose``.
     - ``batch(op, attrs, operands, batched)``: the outputs with a leading axis, given which operands have one.
     - ``decompose(attrs, *operands)``: the outputs, made of other operators. None for an operator of the core, which
       ``gradspec.ops.core`` lists.
@@ -349,6 +351,7 @@ class Op:
     linear: str | None = None
     jvp: Callable[..., JvpResult] | None = None
     transpose: Callable[..., Var] | None = None
+    pull_back: Callable[..., Mapping[int, Var]] | None = None
     decompose: Callable[..., tuple[Var, ...]] | None = None
     sums: Sums | None = None
     enclosure: Callable[..., Any] | None = None
@@ -368,6 +371,9 @@ class Op:
     operand of ``type``; None if the two are the identity. Without the rule, they are not fused."""
     constant: bool = False
     """The outputs do not change with the operands as far as derivatives go (comparisons, detach)."""
+
+    is_composite: bool = False
+    """The operator has no kernels and no bounds; what runs or bounds graphs takes what it decomposes into."""
 
     def __repr__(self) -> str:
         return self.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def text(graph: Body) -> str:
     """
     rows = [
         *(((v,), f"constant {summary(array)}") for v, array in graph.constants.items()),
-        *((node.outputs, application(node)) for node in graph.nodes),
+        *((node.outputs, application(node) + _bodies(node)) for node in graph.nodes),
     ]
     names = _column(", ".join(ascii_only(v.name) for v in variables) for variables, _ in rows)
     types = _column(", ".join(str(v.type) for v in variables) for variables, _ in rows)
@@ -40,6 +41,11 @@ def text(graph: Body) -> str:
     inputs = ", ".join(f"{ascii_only(v.name)}: {v.type}" for v in graph.inputs)
     outputs = ", ".join(ascii_only(v.name) for v in graph.outputs)
     return "\n".join([f"graph({inputs}):", *lines, f"  return {outputs}"])
+
+
+def _bodies(node: Node) -> str:
+    """The graphs among the attributes of a node, below its line."""
+    return "".join("\n" + indent(text(v), "    ") for v in vars(node.attrs).values() if isinstance(v, Body))
 
 
 def _column(entries: Iterable[str]) -> list[str]:
@@ -71,6 +77,8 @@ def _matters(field: dataclasses.Field[Any], record: Attributes) -> bool:
 def _format(value: object) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_format, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, Body):
+        return f"{len(value.nodes)} nodes"
     if dataclasses.is_dataclass(value):
         return f"{type(value).__name__}({', '.join(attributes(value))})"
     return repr(value)

@@ -36,10 +36,13 @@ CORE = (
 def decomposed(op: Op, attrs: Attributes, operands: Sequence[Var]) -> tuple[Var, ...]:
     """The results of an operator, made of others.
 
-    float16 and bfloat16 are computed with in float32 and rounded once, as kernels do it.
+    float16 and bfloat16 are computed with in float32 and rounded once, as kernels do it; but each node of a composite
+    operator is rounded.
     """
     if op.decompose is None:
         raise op.missing("decomposition", "it is of the core")
+    if op.is_composite:
+        return op.decompose(attrs, *operands)
     wide = [convert(v, f32) if v.dtype in (f16, bf16) else v for v in operands]
     types = op.types(attrs, *(v.type for v in operands))
     results = op.decompose(attrs, *wide)

@@ -34,6 +34,7 @@ from gradspec.graph.types import TensorType, number_as, type_of
 from gradspec.runtime.compiled import Program, program_for
 from gradspec.runtime.task import backend_named
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+from gradspec.transforms.copy import expand
 
 MOST_CALLS = 2048
 
@@ -83,7 +84,7 @@ def _application(op: Op, attrs: Attributes, arrays: Sequence[Array]) -> Graph:
 def _function(graph: Graph) -> Run:
     """A graph as a function of arrays: compiled, unless it only moves numbers, of which NumPy has views that last, or
     nothing of it is compiled."""
-    lowering = backend_named().lowering
+    lowering, graph = backend_named().lowering, expand(graph)
     if all(node.op.is_data_movement or lowering(node.op.name) is None for node in graph.nodes):
         return _by_numpy(graph)
     program = program_for(graph)

@@ -35,6 +35,7 @@ from gradspec.runtime.memory import Frames, aligned_array, aligned_bytes
 from gradspec.runtime.plan import Plan, make_plan, most_threads
 from gradspec.runtime.task import Backend, Task, backend_named
 from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.transforms.copy import expand
 from gradspec.transforms.trace import trace
 
 MOST_PLANS = 512
@@ -83,8 +84,13 @@ def compile(
 def plan_graph(graph: Graph, backend: str | None = None) -> tuple[Plan, list[Array]]:
     """The plan of a graph, and the constants to attach to it. No memory is allocated."""
     chosen = backend_named(backend)
-    open_graph, operands = lift_constants(graph.simplify() if chosen.simplifies else graph)
+    open_graph, operands = lift_constants(_simplified(graph) if chosen.simplifies else expand(graph))
     return make_plan(open_graph, len(graph.inputs), chosen), operands
+
+
+def _simplified(graph: Graph) -> Graph:
+    made = expand(simple := graph.simplify())
+    return simple if made is simple else made.simplify()
 
 
 def program_for(graph: Graph) -> Program:
@@ -93,7 +99,7 @@ def program_for(graph: Graph) -> Program:
     key = (len(graph.inputs), structure_of(open_graph))  # a constant is packed once, an input every time
 
     def make() -> Executable:
-        return Executable(make_plan(open_graph.simplify(), len(graph.inputs), backend_named()))
+        return Executable(make_plan(_simplified(open_graph), len(graph.inputs), backend_named()))
 
     return Program(_executables.get_or_make(key, make), operands, graph.inputs)
 

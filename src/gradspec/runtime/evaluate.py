@@ -20,6 +20,7 @@ from gradspec.spec.scalar import Scalar
 from gradspec.spec.scalar import ends as ends_of
 from gradspec.spec.tensor import Tensor, tensor
 from gradspec.transforms.boxes import boxes
+from gradspec.transforms.copy import expand
 
 if TYPE_CHECKING:
     from gradspec.domains.domain import Domain
@@ -106,7 +107,7 @@ def _intervals(graph: Graph, args: Sequence[Any], domain: Domain, path: str | No
 def _terms(graph: Graph) -> int:
     """How many numbers the specification would touch."""
     total = 0
-    for node in graph.nodes:
+    for node in expand(graph).nodes:
         rule = node.op.sums
         terms = 1 if rule is None else rule.max_roundings(node.attrs, *(v.type for v in node.inputs))
         total += max(terms, 1) * sum(v.type.size for v in node.outputs)

@@ -38,7 +38,7 @@ from gradspec.spec.errors import FormatError
 #
 # Every type is checked against the annotations of the record. Numbers, strings, booleans and None are what they are in
 # JSON, and tuples are lists. JSON has no infinity and no NaN: these are ``{"float": "inf"}``. A record inside a record
-# is ``{"record": its class, "fields": {…}}``.
+# is ``{"record": its class, "fields": {…}}``, and a graph without constants ``{"graph": {…}}``, as a file has it.
 
 Field: TypeAlias = dataclasses.Field[Any]
 SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -56,6 +56,8 @@ def to_json(value: object, where: str) -> object:
         value = value.item()
     if isinstance(value, tuple):
         return [to_json(v, where) for v in value]
+    if isinstance(value, Graph):
+        return {"graph": _structure(check(value))}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"record": type(value).__name__, "fields": fields_to_json(value)}
     if isinstance(value, float) and not math.isfinite(value):
@@ -91,9 +93,15 @@ def from_json(item: object, records: dict[str, type], where: str) -> object:
         return item
     if item.keys() == {"float"} and isinstance(item["float"], str) and item["float"] in SPECIAL:
         return SPECIAL[item["float"]]
+    if item.keys() == {"graph"}:
+        try:
+            return check(_graph(item["graph"], {}))
+        except ValueError as error:
+            raise FormatError(f"{where}.graph: {error}") from error
     if item.keys() == {"record", "fields"} and isinstance(item["record"], str) and item["record"] in records:
         return fields_from_json(records[item["record"]], item["fields"], f"{where}.fields")
-    raise FormatError(f"{where}: expected a value, a special float or a record of {listed(records)}, not {brief(item)}")
+    known = f"a value, a special float, a graph or a record of {listed(records)}"
+    raise FormatError(f"{where}: expected {known}, not {brief(item)}")
 
 
 def conforms(value: object, hint: object) -> bool:
@@ -136,7 +144,7 @@ def _records_within(cls: type) -> dict[str, type]:
     while pending:
         hint = pending.pop()
         pending += typing.get_args(hint)
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint is not Graph:
             found[hint.__name__] = hint
     return found
 

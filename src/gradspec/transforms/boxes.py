@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, nan
 
-from gradspec.graph.builder import Builder, apply
+from gradspec.graph.builder import Builder, apply, dependents
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Attributes, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f16, f32, f64
 from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumError, absolute, sum_of
 from gradspec.ops.rules import increasing
 from gradspec.ops.select import greater, less, where
-from gradspec.transforms.vjp import dependents
+from gradspec.transforms.copy import expand
 
 
 def own_dtype(graph: Graph) -> DType:
@@ -58,7 +58,7 @@ class Boxes:
 
 def boxes(graph: Graph, arithmetic: BoundArithmetic, bounded: Sequence[bool]) -> Graph:
     """``(lower, upper of each bounded input, the others as they are) → (lower, upper of each output)``."""
-    builder = Builder()
+    builder, graph = Builder(), expand(graph)
     found = Boxes(graph, builder, arithmetic)
     enter(found, bounded)
     found.run({})
@@ -74,7 +74,7 @@ def known_ends(found: Boxes, var: Var) -> tuple[Var, Var]:
 
 def varying(graph: Graph, bounded: Sequence[bool]) -> set[Var]:
     """The bounded inputs, and what depends on them."""
-    return dependents(graph, tuple(v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box))
+    return dependents(graph, (v for v, has_box in zip(graph.inputs, bounded, strict=True) if has_box))
 
 
 def enter(found: Boxes, bounded: Sequence[bool]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 
 from gradspec.graph.builder import Builder, is_symbolic_zero, operands
 from gradspec.graph.graph import Graph, InAxes
-from gradspec.graph.ir import Array, Attributes, Node, Operand, Var
+from gradspec.graph.ir import Array, Attributes, Node, Op, Operand, Var
 from gradspec.graph.types import DType, TensorType
+from gradspec.ops.core import decomposed
 from gradspec.ops.shape import spread
 from gradspec.spec.errors import DTypeError
 from gradspec.spec.window import whole_number
@@ -52,6 +53,19 @@ def inline(graph: Graph, arguments: Sequence[Operand]) -> tuple[Var, ...]:
         ]
         new |= zip(node.outputs, builder.repeat(node, inputs), strict=True)
     return tuple(new[v] if v in new else builder.share(graph.constants[v], v.name) for v in graph.outputs)
+
+
+def expand(graph: Graph, chosen: Callable[[Op], bool] = lambda op: op.is_composite) -> Graph:
+    """``graph`` with what the chosen operators decompose into: composite ones, unless others are chosen."""
+    while any(chosen(node.op) for node in graph.nodes):
+        copy = Copier(graph)
+        for node in graph.nodes:
+            if chosen(node.op):
+                copy.assign(node, decomposed(node.op, node.attrs, copy.all(node.inputs)))
+            else:
+                copy.node(node)
+        graph = copy.builder.build(copy.all(graph.outputs), allow_unused=True)
+    return graph
 
 
 # --- batching ---------------------------------------------------------------------------------------------------------
@@ -148,6 +162,12 @@ class _Converted:
             return self._builder.share(array.astype(self._after.numpy), var.name)
 
     def _attributes(self, attrs: Attributes) -> Attributes:
-        """An attribute called ``dtype`` is the name of one."""
-        names: Any = attrs
-        return replace(names, dtype=self._after.name) if getattr(attrs, "dtype", None) == self._before.name else attrs
+        """An attribute called ``dtype`` is the name of one, and graphs among them are converted."""
+        new: dict[str, Any] = {
+            name: _Converted(value, self._before, self._after).graph
+            for name, value in vars(attrs).items()
+            if isinstance(value, Graph)
+        }
+        if getattr(attrs, "dtype", None) == self._before.name:
+            new["dtype"] = self._after.name
+        return replace(attrs, **new) if new else attrs

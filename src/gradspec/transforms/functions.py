@@ -14,11 +14,14 @@ import numpy as np
 
 from gradspec.graph import tree
 from gradspec.graph.arrays import as_array, call_on_foreign, foreign_array
+from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Operand, Var
 from gradspec.graph.types import TensorType, type_of
 from gradspec.ops.layout import unstack_first, unstack_last
+from gradspec.ops.scan import scanned
 from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.window import whole_number
 from gradspec.transforms.copy import inline
 from gradspec.transforms.jvp import jvp as graph_jvp
 from gradspec.transforms.trace import Traced, trace_within
@@ -204,6 +207,61 @@ def _zeros(type: TensorType) -> Array:
 def _of_trees(derived: Function, function: Function) -> Function:
     """What is derived of a function, on trees of arrays of any kind."""
     return wraps(function)(partial(call_on_foreign, derived, None))
+
+
+# --- recurrences ------------------------------------------------------------------------------------------------------
+
+
+def scan(function: Function, init: Tree, xs: Any = None, *, length: int | None = None, reverse: bool = False) -> Any:
+    """``(carry, ys)``: ``function(carry, x) → (carry, y)`` for each place of the leading axis of ``xs``, in turn.
+
+    The first carry is ``init``, and each ``y`` is a row of ``ys``; with ``reverse`` the last place comes first.
+    Carries, ``x`` and ``y`` are arrays, trees of arrays, or None. Without ``xs`` give the ``length``.
+
+    >>> scan(lambda total, x: (total + x, total * x), np.float32(1), np.float32([2, 3]))
+    (array(6., dtype=float32), array([2., 9.], dtype=float32))
+    """
+    return call_on_foreign(partial(_scan, function, length, reverse), None, init, xs)
+
+
+def scan_variables(
+    step: Function, carries: Sequence[Var], columns: Sequence[Var], length: int, reverse: bool = False
+) -> list[Var]:
+    """The last carries and the columns that ``step(*carries, *cells) → (*carries, *cells)`` gives, flat."""
+    traced = trace_within(step, (*(v.type for v in carries), *(_cell(v.type) for v in columns)))
+    return scanned(traced.graph, carries, columns, traced.captured, length, reverse)
+
+
+def _scan(function: Function, length: int | None, reverse: bool, init: Any, xs: Any) -> Any:
+    carries, columns = _values((init,)), _values((xs,))
+    cells = iter([_cell(_type(x)) for x in columns])
+    n = _one_length([_type(x).shape[0] for x in columns], length)
+    types = (tree.map_leaves(lambda v: _type(v if isinstance(v, Var) else as_array(v)), init), tree.rebuild(xs, cells))
+    traced = trace_within(function, types)
+    if not isinstance(traced.result, tuple) or len(traced.result) != 2:
+        raise TypeError("the function of a scan returns a pair of the next carry and of what the step gives, or None")
+    tree.aligned(init, traced.result[0], "the carry that the function returns")
+    tree.aligned(traced.result[0], init, "the first carry")
+    builder = Builder()
+    inputs = [builder.input(_type(v)) for v in (*carries, *columns, *traced.captured)]
+    first, last = len(carries), len(carries) + len(columns)
+    found = scanned(traced.graph, inputs[:first], inputs[first:last], inputs[last:], n, reverse)
+    graph = builder.build(found, allow_unused=True)
+    return tree.rebuild(traced.result, iter(_run(graph, [*carries, *columns, *traced.captured])))
+
+
+def _cell(column: TensorType) -> TensorType:
+    if not column.shape:
+        raise ShapeError(f"a scan goes over the leading axis of its arrays, and {column} has none")
+    return TensorType(column.dtype, column.shape[1:])
+
+
+def _one_length(sizes: Sequence[int], length: int | None) -> int:
+    found = {*sizes, *([] if length is None else [whole_number("the length of a scan", length, least=0)])}
+    if len(found) != 1:
+        raise ShapeError(f"a scan goes over leading axes of one size, which xs or length says, not {sorted(found)}")
+    (n,) = found
+    return n
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -14,13 +14,11 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from gradspec.graph.builder import Builder, is_symbolic_zero
+from gradspec.graph.builder import Builder, dependents, is_symbolic_zero
 from gradspec.graph.graph import SERVICES, Graph
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.show import distinct
-from gradspec.ops.core import decomposed
-from gradspec.transforms.copy import Copier
-from gradspec.transforms.vjp import dependents
+from gradspec.transforms.copy import Copier, expand
 
 Replacement = Sequence[Var] | None
 Rule = Callable[[Node, Sequence[Var], Builder], Replacement]
@@ -149,15 +147,8 @@ def decompose(graph: Graph, keep: Set[str] = frozenset()) -> Graph:
       mul     : f32[2] = mul(x, sigmoid)
       return mul
     """
-    while any(node.op.decompose is not None and node.op.name not in keep for node in graph.nodes):
-        copy = Copier(graph)
-        for node in graph.nodes:
-            if node.op.decompose is None or node.op.name in keep:
-                copy.node(node)
-            else:
-                copy.assign(node, decomposed(node.op, node.attrs, copy.all(node.inputs)))
-        graph = simplify(copy.builder.build(copy.all(graph.outputs), allow_unused=True))
-    return graph
+    made = expand(graph, lambda op: op.decompose is not None and op.name not in keep)
+    return graph if made is graph else simplify(made)
 
 
 # --- a graph in two ---------------------------------------------------------------------------------------------------

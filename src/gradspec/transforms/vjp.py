@@ -7,6 +7,7 @@ VJP costs what its JVP costs, whatever the number of inputs, and each node is vi
 
 from __future__ import annotations
 
+from gradspec.graph.builder import dependents
 from gradspec.graph.graph import Graph, Wrt
 from gradspec.graph.ir import Node, Var
 from gradspec.transforms.copy import Copier
@@ -37,15 +38,6 @@ def vjp(graph: Graph, wrt: Wrt = None) -> Graph:
     return copy.builder.build([*copy.all(forward.outputs[: len(graph.outputs)]), *results], allow_unused=True)
 
 
-def dependents(graph: Graph, sources: tuple[Var, ...]) -> set[Var]:
-    """The sources and everything computed from them."""
-    found = set(sources)
-    for node in graph.nodes:
-        if found.intersection(node.inputs):
-            found.update(node.outputs)
-    return found
-
-
 class Cotangents:
     """Cotangents, added up where a variable is used more than once."""
 
@@ -65,9 +57,13 @@ def _pull_back(node: Node, linear: set[Var], cotangents: Cotangents, copy: Copie
     arriving = [cotangents.get(v) for v in node.outputs]
     if all(ct is None for ct in arriving):
         return
-    if node.op.transpose is None:
-        raise node.op.missing("transpose")
-    operands = [v.type if v in linear else copy(v) for v in node.inputs]
-    for i, var in enumerate(node.inputs):
-        if var in linear:
-            cotangents.add(var, node.op.transpose(node.attrs, arriving, operands, i))
+    op, operands = node.op, [v.type if v in linear else copy(v) for v in node.inputs]
+    moving = [(i, v) for i, v in enumerate(node.inputs) if v in linear]
+    if op.pull_back is not None:
+        pulled = op.pull_back(node.attrs, arriving, operands)
+    elif op.transpose is not None:
+        pulled = {i: op.transpose(node.attrs, arriving, operands, i) for i, _ in moving}
+    else:
+        raise op.missing("transpose")
+    for i, var in moving:
+        cotangents.add(var, pulled[i])

@@ -16,6 +16,7 @@ from gradspec.graph.ir import Array, Node, Var
 from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
+from gradspec.transforms.copy import expand
 from gradspec.transforms.lines import lines, relaxed
 from gradspec.transforms.patches import PatchedLines, patched_lines
 from gradspec.transforms.simplify import split
@@ -30,7 +31,7 @@ class Bounder:
     """Bounds of one graph over boxes of its first inputs; everything is compiled once, and used for every box."""
 
     def __init__(self, graph: Graph, count: int, kernels: str) -> None:
-        self.graph = graph
+        self.graph = graph = expand(graph)
         self.bounded = [i < count for i in range(len(graph.inputs))]
         self.arithmetic = BoundArithmetic(own_dtype(graph), any=kernels == "any")
         self.relaxed = relaxed(graph, self.bounded)

@@ -24,7 +24,7 @@ from gradspec.graph.types import DTYPES as TYPES
 from gradspec.graph.types import STORED, TensorType, bf16, f16, f32
 from gradspec.ops.convert import CONVERT, convert
 from gradspec.spec.errors import ShapeError
-from gradspec.transforms.copy import Copier, inline
+from gradspec.transforms.copy import Copier, expand, inline
 
 Types: TypeAlias = tuple[TensorType, ...]
 Axis: TypeAlias = tuple[int, int]
@@ -97,7 +97,11 @@ class Reference:
         return other
 
     def graph(self, types: Types) -> Graph:
-        """The graph for these types, or a ValueError that says why there is none."""
+        """The graph for these types, of which every node is judged, or a ValueError that says why there is none."""
+        return self._programs.get_or_make(types, lambda: _expanded(self._whole(types)))
+
+    def _whole(self, types: Types) -> Graph:
+        """The graph for these types, as it is differentiated."""
         found = self._graphs.get_or_make(types, lambda: self._try_trace(types))
         if isinstance(found, str):
             raise ValueError(found)
@@ -169,9 +173,10 @@ class Reference:
         return self._programs.get_or_make(key, lambda: self._program(problem, mode))
 
     def _program(self, problem: Problem, mode: str) -> Graph:
-        graph = self.graph(self.types_of(problem))
-        if mode == "value":
-            return graph
+        types = self.types_of(problem)
+        return self.graph(types) if mode == "value" else _expanded(self._derived(self._whole(types), problem, mode))
+
+    def _derived(self, graph: Graph, problem: Problem, mode: str) -> Graph:
         graph = _with_outputs(graph, (graph.outputs[problem.interface.of],))
         wrt = [problem.inputs.index(name) for name in problem.differentiable]
         if mode == "jvp":
@@ -180,6 +185,11 @@ class Reference:
         if mode == "vjp":
             return gradients
         return _derivatives(gradients.vjp([*wrt, len(graph.inputs)]), len(gradients.outputs))
+
+
+def _expanded(graph: Graph) -> Graph:
+    made = expand(graph)
+    return graph if made is graph else made.simplify()
 
 
 def _with_outputs(graph: Graph, outputs: Sequence[Var]) -> Graph:
@@ -194,7 +204,7 @@ def _derivatives(graph: Graph, values: int) -> Graph:
 def _with_wide_intermediates(graph: Graph) -> Graph:
     """The graph with float32 in the place of float16 and bfloat16, but in inputs, results, and what is converted to
     them."""
-    copy = Copier(graph)
+    copy = Copier(graph := expand(graph))
     for node in graph.nodes:
         operands, (dtype, *others) = copy.all(node.inputs), [v.dtype for v in node.outputs]
         wide = [convert(v, f32) if v.dtype in (f16, bf16) else v for v in operands]

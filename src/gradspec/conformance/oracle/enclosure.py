@@ -38,6 +38,7 @@ from gradspec.ops.box import FAST, FUNCTION, BoundArithmetic, BoundedNode, Box, 
 from gradspec.runtime.compiled import compile
 from gradspec.spec.errors import ShapeError
 from gradspec.transforms.boxes import enclosed
+from gradspec.transforms.copy import expand
 
 CORNERS = (0,), (1,), (0, 1), (1, 0)
 """Which ends operands are at: all at the same, or in turns."""
@@ -636,6 +637,7 @@ def enclosure(graph: Graph, *arrays: Any, arithmetic: Arithmetic | None = None) 
     >>> low.tolist(), high.tolist()
     ([4.0, 1.0], [4.0, 1.0])
     """
+    graph = expand(graph)
     found = _enclose_graph(graph, arrays, arithmetic, 0.0)
     ends = [found[v].ends for v in graph.outputs]
     if len(ends) == 1:
@@ -657,6 +659,7 @@ def enclosed_outputs(
     >>> (slopes.upper - slopes.lower).round(3).tolist(), slopes.weak.tolist()
     ([0.0, 1.0, 0.0], [False, True, False])
     """
+    graph = expand(graph)
     found = _enclose_graph(graph, arrays, arithmetic, spread)
     made = {v: node for node in graph.nodes for v in node.outputs}
 

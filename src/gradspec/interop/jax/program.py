@@ -28,6 +28,7 @@ from gradspec.interop.jax import jax_dtype
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
 from gradspec.runtime.compiled import require_count
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+from gradspec.transforms.copy import expand
 from gradspec.transforms.jvp import push_forward
 
 Types = tuple[TensorType, ...]
@@ -122,6 +123,7 @@ def _rule(op: Op, attrs: Attributes, types: Types, moving: tuple[bool, ...]) -> 
 
 def write(graph: Graph) -> Callable[..., Any]:
     """The function; it returns one array, or a tuple of several."""
+    graph = expand(graph)
     _require_lowerings(graph)
     wide = list(_wide_variables(graph))
 

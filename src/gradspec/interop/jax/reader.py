@@ -27,6 +27,7 @@ from gradspec.ops.layout import concat, getitem
 from gradspec.ops.shape import reshape
 from gradspec.runtime.task import backend_named
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+from gradspec.transforms.functions import scan_variables
 from gradspec.transforms.trace import parameter_names
 
 MOST_STEPS = 1024
@@ -170,10 +171,12 @@ class _JaxReader:
     def _scan(
         self, values: Values, *, jaxpr: ClosedJaxpr, length: int, num_consts: int, num_carry: int, reverse: bool
     ) -> Values:
-        """The steps one after another, and what they give besides side by side."""
-        _require_few(length)
+        """A scan; the steps one after another where integers are known, which may be indices."""
         consts, carried = values[:num_consts], values[num_consts : num_consts + num_carry]
         xs: Sequence[Any] = values[num_consts + num_carry :]
+        if any(isinstance(v, Var) for v in values) and all(map(_may_vary, (*carried, *xs))) and (carried or xs):
+            return self._recurrence(jaxpr, consts, carried, xs, length, reverse)
+        _require_few(length)
         rows: list[Values] = []
         for i in range(length)[:: -1 if reverse else 1]:
             taken = [np.asarray(x[i]) if isinstance(x, np.ndarray) else getitem(x, i) for x in xs]
@@ -183,6 +186,20 @@ class _JaxReader:
         columns = zip(*(rows[::-1] if reverse else rows), strict=True)
         empty = [np.zeros((0, *aval.shape), aval.dtype) for aval in jaxpr.out_avals[num_carry:]]
         return [*carried, *(map(self._stack, columns) if length else empty)]
+
+    def _recurrence(
+        self, jaxpr: ClosedJaxpr, consts: Values, carried: Values, xs: Values, length: int, reverse: bool
+    ) -> Values:
+        refused: list[_Refused] = []
+
+        def step(*variables: Var) -> Sequence[Var]:
+            results = self._run(jaxpr, [*consts, *variables])
+            refused.extend(_refused_among(results))
+            return variables if refused else [self._variable(v) for v in results]
+
+        before, columns = ([self._variable(v) for v in part] for part in (carried, xs))
+        found = scan_variables(step, before, columns, length, reverse)
+        return refused[:1] * len(jaxpr.out_avals) or found
 
     def _stack(self, parts: Values) -> Value:
         if refused := _refused_among(parts):
@@ -229,6 +246,11 @@ _CONTROL: dict[str, Callable[..., Values]] = {
     "cond": _JaxReader._cond,
     "while": _JaxReader._while,
 }
+
+
+def _may_vary(value: Value) -> bool:
+    """Whether nothing is lost where a value is a variable; integers that are known may be indices."""
+    return isinstance(value, Var) or (isinstance(value, np.ndarray) and value.dtype.kind not in "iub")
 
 
 def _require_few(steps: int) -> None:

@@ -25,6 +25,7 @@ from gradspec.ops.conv import Convolution, StatedWindows
 from gradspec.ops.layout import Padding, Slices
 from gradspec.spec.errors import UnsupportedError
 from gradspec.spec.layout import spaced_sizes
+from gradspec.transforms.copy import expand
 
 if TYPE_CHECKING:
     from gradspec.backends.triton.plans import Operator
@@ -402,7 +403,7 @@ class DeviceProgram:
     """A graph as a function of tensors on one device."""
 
     def __init__(self, graph: Graph, device: torch.device) -> None:
-        self.graph, self.device = graph, device
+        self.graph, self.device = (graph := expand(graph)), device
         self.constants = [tensor_of(array).to(device) for array in graph.constants.values()]
         numbers: dict[Var, int] = {}
         for var in (*graph.inputs, *graph.constants, *(v for node in graph.nodes for v in node.outputs)):

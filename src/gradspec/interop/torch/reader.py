@@ -36,9 +36,9 @@ from gradspec.interop.torch.capture import (
 )
 from gradspec.interop.torch.private import pytree
 from gradspec.interop.torch.types import array_of, gradspec_type, torch_dtype
-from gradspec.ops.layout import concat
 from gradspec.ops.pointwise import detach
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
+from gradspec.transforms.functions import scan_variables
 
 
 @without_driver()
@@ -179,13 +179,12 @@ class _Reader:
         return results if differentiable else [detach(v) if isinstance(v, Var) else v for v in results]
 
     def _scan(self, body: fx.GraphModule, carry: Any, columns: Any, others: Any) -> list[Any]:
-        """A body for each row of the columns in turn, with what it hands on; what it gives besides is stacked."""
-        rows: list[list[Any]] = []
-        for i in range(columns[0].shape[0]):
-            results = self._part(True, body, *carry, *(column[i] for column in columns), *others)
-            carry, given = results[: len(carry)], results[len(carry) :]
-            rows.append([self._variable(v)[None] for v in given])
-        return [*carry, *(concat(column, 0) for column in zip(*rows, strict=True))]
+        """A body for each row of the columns in turn, with what it hands on."""
+
+        def step(*variables: Var) -> Any:
+            return self._variable(self._part(True, body, *variables, *others))
+
+        return scan_variables(step, carry, columns, columns[0].shape[0])
 
     def _autocast(self, node: fx.Node) -> list[Any]:
         """A part with other dtypes: as it is if it is off, or meant for another device; else with its conversions."""
