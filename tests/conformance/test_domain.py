@@ -163,8 +163,8 @@ class Forgetful(Halving):
 
 
 def test_a_kernel_is_judged_inside_what_it_declares():
-    run = check_here(Halving, cases=60)
-    assert (run.judged, run.findings) == (60, [])
+    run = check_here(Halving, cases=30)
+    assert (run.judged, run.findings) == (30, [])
     with pytest.raises(AssertionError, match=r"x = np.full\(\(1, 32, 1, 1\)"):
         check_here(Forgetful, cases=60)
 
