@@ -11,7 +11,7 @@ from gradspec.runtime import frame, memory
 
 gc.disable()  # until all is collected
 
-ROWS = {"backends": 1, "bench": 1, "interop": 1, "verify": 1, "conformance": 2}
+ROWS = {"backends": 1, "bench": 1, "interop": 1, "verify": 1, "conformance": 1, "runtime": 2, "peers": 2}
 USUAL = 3
 """Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others.
 Rows of these folders are dear: a kernel is compiled or judged, a model imported, a process started.
@@ -54,8 +54,9 @@ def is_exhaustive(call):
 
 def pytest_collection_finish():
     """What was imported and collected stays: looking through it for garbage costs a twentieth of the time, and copies
-    of its pages in processes that are forked."""
+    of its pages in processes that are forked. What comes later is looked through seldom, or that costs an eighth."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
 

@@ -2,7 +2,7 @@
 
 import ctypes
 import mmap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -146,11 +146,11 @@ def carry_out(pooling: Pooling, job: Job, arrays: Arrays, count: int = 1) -> Non
 
 
 def everything(
-    pooling: Pooling, arrays: Arrays, count: int = 1, layout: str = "C"
+    pooling: Pooling, arrays: Arrays, count: int = 1, layout: str = "C", jobs: Sequence[Job] = ()
 ) -> Iterator[tuple[Job, dict[str, np.ndarray]]]:
-    """Every job with its results, in fresh arrays full of rubbish; tapes are read as they were recorded."""
+    """Every job, or these, with its results, in fresh arrays full of rubbish; tapes are read as they were recorded."""
     tapes = {}
-    for job in jobs_of(pooling):
+    for job in jobs or jobs_of(pooling):
         found = empty_results(pooling, job, layout)
         carry_out(pooling, job, {**arrays, **tapes, **found}, count)
         tapes = {"tape": found["tape"]} if "tape" in found else tapes

@@ -796,11 +796,11 @@ def any_forms(draw: st.DrawFn) -> Form:
     return Form(attrs, draw(st.sampled_from([(), (1,), (3,), (2, 2), (0,)])), *channels)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    any_forms(), st.sampled_from(OPERATORS), st.sampled_from([*FLOATS.values()]), st.sampled_from(pairs_of_layouts())
-)
-def test_random_geometries_are_those_of_the_numpy_backend(form, name, dtype, layouts):
+@pytest.mark.rows(2)
+@dtypes
+@settings(max_examples=60, deadline=None)
+@given(any_forms(), st.sampled_from(OPERATORS), st.sampled_from(pairs_of_layouts()))
+def test_random_geometries_are_those_of_the_numpy_backend(dtype, form, name, layouts):
     arrays = [laid_out(a, layout) for a, layout in zip(drawn(form.operands(name), whole, dtype), layouts, strict=True)]
     graph = form.graph(name, dtype)
     found = gs.compile(graph, threads=2)(*arrays)

@@ -257,12 +257,12 @@ def test_infinities_and_nans_reach_what_they_meet_and_nothing_else(dtype, flags)
 @pytest.mark.parametrize("rows", range(1, 18))
 def test_every_remainder_of_a_tile(rows):
     """All pairs of rows and columns, with depths from 1 to 20: in float32, and some of them in another format too."""
-    others = [dtype for dtype in FLOATS.values() if dtype != gs.f32]
+    other = [dtype for dtype in FLOATS.values() if dtype != gs.f32][rows % 3]
     for i, columns in enumerate(COLUMNS):
         depth = 1 + (i + 7 * rows) % 20
         check_whole(Product(rows, depth, columns, FLAGS[(i + rows) % 4], bias=i % 3 == 0), gs.f32, seed=i)
         if (i + rows) % 3 == 0:
-            check_whole(Product(rows, 21 - depth, columns, FLAGS[i % 4]), others[i // 3 % 3], seed=i)
+            check_whole(Product(rows, 21 - depth, columns, FLAGS[i % 4]), other, seed=i)
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
@@ -548,9 +548,11 @@ PRODUCTS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
-@given(PRODUCTS, st.sampled_from([*FLOATS.values()]), st.sampled_from(pairs_of_layouts()))
-def test_random_products_are_those_of_the_numpy_backend(product, dtype, layouts):
+@pytest.mark.rows(2)
+@dtypes
+@settings(max_examples=40, deadline=None)
+@given(PRODUCTS, st.sampled_from(pairs_of_layouts()))
+def test_random_products_are_those_of_the_numpy_backend(dtype, product, layouts):
     arrays = drawn(product.shapes, whole, dtype)
     given = [laid_out(a, layout) for a, layout in zip(arrays, (*layouts, "C"), strict=False)]
     graph = product.graph(dtype)

@@ -523,7 +523,7 @@ def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
 def test_gradients_of_many_bins_are_not_unrolled(monkeypatch, sizes):
     """A tile of 255 pairs of bins took 100 s to compile, and one of more than 64 cells does not."""
     launched = []
-    monkeypatch.setattr(plans.Planner, "launch", lambda self, kernel, *rest: launched.append((kernel, rest)))
+    monkeypatch.setattr(plans.Planner, "launch", lambda self, kernel, *rest, **_: launched.append((kernel, rest)))
     x, g = torch.empty(2, *sizes[:2]), torch.empty(2, *sizes[2:])
     pool.kernel("max_pool_scatter", ops.MaxPool(**windows(x.shape, {"output_size": sizes[2:]}))).plan([x, g])
     tiles = [[r for r in rest if isinstance(r, AxisTile)] for kernel, rest in launched if kernel is kernels.cover_tiles]

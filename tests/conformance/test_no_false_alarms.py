@@ -93,12 +93,12 @@ def is_exact(case):
 
 
 @pytest.mark.rows(1)
-@pytest.mark.parametrize("turn", range(6))
+@pytest.mark.parametrize("turn", range(3))
 def test_one_term_or_bit_is_seen(calls, turn):
-    """A third of the calls in each turn, and each call with two of the faults."""
-    struck, (second, third) = 0, divmod(turn, 3)
-    for number, (case, call) in enumerate(calls[third::3]):
-        fault = (dropped, counted_twice, one_bit_more)[(number + second) % 3]
+    """A third of the calls in each turn, and each call with one of the faults."""
+    struck = 0
+    for number, (case, call) in enumerate(calls[turn::3]):
+        fault = (dropped, counted_twice, one_bit_more)[number % 3]
         if not is_exact(case) or (fault is one_bit_more and case.problem.op == "avg_pool"):
             continue
         target = Faulty(fault)

@@ -17,6 +17,7 @@ SEEN = re.compile(rf"^Seen with ({'|'.join(PACKAGES)}) ([\d.]+), CPU, ({'|'.join
 PROGRAMS = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem != SHARED)
 
 
+@pytest.mark.rows(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_shows_its_defect_where_it_was_seen(name):
     page = (FOLDER / f"{name}.md").read_text("utf-8")

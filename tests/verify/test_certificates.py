@@ -111,7 +111,7 @@ def _made(name: str, kernels: str) -> Proved:
 PROOFS = [("inputs", "any"), ("signs", "any"), ("residual", "any"), ("inputs", "real")]
 
 
-@pytest.mark.rows(2)
+@pytest.mark.rows(1)
 @pytest.mark.parametrize(("name", "kernels"), PROOFS)
 def test_proofs_are_accepted_and_survive_a_file(name: str, kernels: str, tmp_path: Path) -> None:
     proof = _proved(name, kernels)
