@@ -296,6 +296,10 @@ def averaged_gradient(x, w, b, g):
     return gx, gw, gb / max(len(x), 1)
 
 
+def cotangent_ignored(x, w, b, g):
+    return np_dense_vjp(x, w, b, np.ones_like(g))
+
+
 def first_result_twice(x):
     mean, _ = np_moments(x)
     return mean, mean
@@ -303,6 +307,22 @@ def first_result_twice(x):
 
 def labels_off_by_one(x, labels):
     return np_label_loss(x, np.maximum(labels - 1, 0))
+
+
+def padding_is_largest(x):
+    """Rows are filled up to a multiple of 4 with zeros, which count for the maximum alone."""
+    filled = np.pad(x, ((0, 0), (0, -x.shape[1] % 4)))
+    e = np.exp(x - filled.max(axis=-1, keepdims=True, initial=-np.inf))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def padding_varies(x, scale):
+    """Rows are filled up to a power of two with zeros, from which the mean is subtracted, too."""
+    n = x.shape[-1]
+    filled = np.pad(x, ((0, 0), (0, (1 << max(n - 1, 0).bit_length()) - n)))
+    centred = filled - x.mean(axis=-1, keepdims=True)
+    squares = (centred * centred).sum(axis=-1, keepdims=True) / x.dtype.type(n)
+    return centred[:, :n] / np.sqrt(squares + x.dtype.type(0.125)) * scale
 
 
 def wraps_at_block(x):
@@ -359,7 +379,7 @@ WRONG: list[Row] = [
     Row(unshifted, attention_weights, "f32[3,9]", "wrongly a NaN"),
     Row(epsilon_outside, standardised, "f32[4,9],f32[9]"),
     Row(unbiased, standardised, "f32[4,9],f32[9]"),
-    Row(tail_left, dense, DENSE, "last cells along axis 1"),
+    Row(tail_left, dense, DENSE, "axis 1 of w is no multiple of 4"),
     Row(inner_tail_left, dense, DENSE, options={"blocks": (16,)}),
     Row(unmasked, masked_total, "f32[3,8],bool[3,8]", "input mask is ignored"),
     Row(swapped, gated, "f32[3,4],f32[4,5],f32[4,5]"),
@@ -374,9 +394,12 @@ WRONG: list[Row] = [
     Row(other_tie, rectified, "f32[3,8]", "gradient", modes=("vjp",)),
     Row(nan_swallowed, clipped, "f32[3,8]", "NaN is lost"),
     Row(np_dense, dense, DENSE, "gradient of b", {"vjp": averaged_gradient}, modes=("vjp",)),
+    Row(np_dense, dense, DENSE, "[Ii]ts input g is ignored", {"vjp": cotangent_ignored}, modes=("vjp",)),
     Row(first_result_twice, moments, "f32[4,6]"),
     Row(labels_off_by_one, label_loss, "f32[4,7],i64[4]"),
-    Row(wraps_at_block, running_total, "f32[3,9]", options={"blocks": (32,)}),
+    Row(padding_is_largest, attention_weights, "f32[3,9]", "axis 1 of x is no multiple of 4"),
+    Row(padding_varies, standardised, "f32[4,9],f32[9]", "axis 1 of x is no power of two"),
+    Row(wraps_at_block, running_total, "f32[3,9]", "axis 1 of x is longer than 32", {"blocks": (32,)}),
 ]
 
 

@@ -49,8 +49,10 @@ from gradspec.conformance.model.run import Run
 from gradspec.conformance.report import html
 from gradspec.conformance.report.exports import junit_text
 from gradspec.conformance.report.words import weak_cells
+from gradspec.conformance.shrink import suspects
 from gradspec.conformance.targets.reference.loading import reference_from
 from gradspec.testing import FewCasesWarning, check_kernel
+from patience import PATIENCE
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{FewCasesWarning.__module__}.{FewCasesWarning.__qualname__}"),
@@ -111,7 +113,8 @@ def test_losses_may_be_stored_step_by_step(loss, dtype, shape):
 
 @pytest.mark.rows(3)
 @pytest.mark.parametrize("row", WRONG, ids=str)
-def test_mistakes_are_found_and_told(row):
+def test_mistakes_are_found_and_told(row, monkeypatch):
+    monkeypatch.setattr(suspects, "A_GUESS", PATIENCE)
     told = found(row, cases=45 if row.modes == ("value",) else 20, modes=row.modes)
     titles = re.findall(r"^defect \d+ of \d+: (.*?) -*$", told, re.MULTILINE)
     assert any(re.search(row.title, title) for title in titles), titles

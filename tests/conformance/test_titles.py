@@ -1,5 +1,7 @@
 """What is wrong, in one sentence: planted mistakes, and what their authors read first."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,8 @@ def test_the_worst_is_first():
     ]
     assert [severity(finding) for finding in reversed(found)] == [*SEVERITIES, "conventions"]
     assert [finding.count for finding in sort_worst_first(found)] == [50, 60, 70, 80, 90]
+    by_mode = [replace(of_rule("value.sum"), mode=mode) for mode in ("jvp", "second", "value")]
+    assert [finding.mode for finding in sort_worst_first(by_mode)] == ["value", "jvp", "second"]
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -22,6 +22,7 @@ from gradspec.conformance.campaign.isolated import FIRST, Cases, Isolated, Targe
 from gradspec.conformance.campaign.local import InProcess, Signature, signature, undecided
 from gradspec.conformance.model.case import CampaignSettings, CheckCase
 from gradspec.conformance.model.codec import decode, encode
+from gradspec.conformance.model.problem import MODES
 from gradspec.conformance.model.run import Batch, Tally
 from gradspec.conformance.model.verdict import Failure, Finding, Probe
 from gradspec.conformance.shrink.causes import groups, merge_findings, pick_varied, smallest
@@ -347,7 +348,7 @@ def count_cases(findings: Sequence[Finding], group: Sequence[Failure], ledger: L
 def sort_worst_first(findings: Sequence[Finding]) -> list[Finding]:
     """All findings with their titles: memory before results, results before precision, precision before conventions."""
     titled = (replace(finding, title=title(finding)) for finding in findings)
-    return sorted(titled, key=lambda f: (*rank(f), -f.count, f.op, f.mode, f.dtype, f.rule))
+    return sorted(titled, key=lambda f: (*rank(f), -f.count, f.op, (*MODES, f.mode).index(f.mode), f.dtype, f.rule))
 
 
 def _result(task: Future[list[Finding]], cause: Sequence[Failure]) -> list[Finding]:

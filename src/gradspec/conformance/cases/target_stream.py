@@ -104,7 +104,7 @@ Kind: TypeAlias = tuple[str, str | None]
 
 Item = TypeVar("Item")
 SMALL = (1, 2, 3, 7)
-BLOCKS = (33, 16, 127, 65, 128, 31, 257, 64, 32, 129, 17, 255, 100, 513, 1025)
+BLOCKS = (257, 33, 16, 127, 65, 128, 31, 64, 32, 129, 17, 255, 100, 513, 1025)
 """Sizes that blocks of a kernel divide, and their neighbours; those first that most mistakes show in."""
 MOST_CELLS = 1 << 16
 """Cells of all inputs together, where the given types have no more."""
@@ -120,6 +120,7 @@ KINDS: tuple[Kind, ...] = (
     ("small", "ties"),
     ("large", None),
     ("positive", None),
+    ("negative", None),
     ("rounding", "nan"),
     ("offset", None),
     ("cancelling", None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from gc import collect
 from math import prod
 from typing import Any, TypeAlias
@@ -32,7 +32,7 @@ Axis: TypeAlias = tuple[int, int]
 MOST_GRAPHS = 256
 FEW = 4
 """Cells of an axis that is not varied."""
-MOST_CLASSES = 1 << 10
+MOST_CLASSES, BYTE = 1 << 10, 1 << 8
 _known = WeakValueDictionary[str, "Reference"]()
 """References by the names that problems have: each as long as it is referred to."""
 
@@ -377,19 +377,24 @@ class Resized:
         arrays, types = old.arrays(), array_types(problem, old.mode)
         cut = {name: recut(arrays[name], t.shape, self.last) for name, t in types.items()}
         for name in (name for name in problem.inputs if types[name].is_integer):
-            cut[name] = np.minimum(cut[name], classes(problem, name) - 1)
+            cut[name] = np.minimum(cut[name], np.int64(classes(problem, name) - 1)).astype(types[name].dtype.numpy)
         cut |= {name: fitted(text, cut[name], room(problem, name)) for name, text in reference.values.items()}
         return replace(old, problem=problem, output=reference.output(problem).shape).with_arrays(cut).in_layout()
 
 
 def classes(problem: Problem, name: str) -> int:
-    """The largest number below which integers of an input name cells, by trial: the size of some axis."""
+    """The largest number below which integers of an input name cells, by trial: the size of some axis.
+
+    Those of one byte that name no cells are any of 256, of which half wrap around to negative ones.
+    """
     sizes = sorted({n for shape in problem.shapes for n in shape or () if 0 < n <= MOST_CLASSES}, reverse=True)
     reference, place = reference_of(problem), problem.inputs.index(name)
     types = reference.types_of(problem)
 
     def find() -> int:
-        return next((size for size in sizes if _takes_integers(reference.graph(types), place, size)), 1)
+        takes = partial(_takes_integers, reference.graph(types), place)
+        is_byte = types[place].is_integer and types[place].dtype.numpy.itemsize == 1
+        return BYTE if is_byte and takes(BYTE) and takes(BYTE // 2 + 1) else next(filter(takes, sizes), 1)
 
     return reference.found.get_or_make((classes, types, place), find)  # type: ignore[no-any-return]
 
@@ -412,7 +417,7 @@ def admits(call: Call) -> bool:
 def _takes_integers(graph: Graph, place: int, size: int) -> bool:
     """Whether the reference gives numbers, and neither an error nor NaNs, for the last of so many places."""
     arrays = [np.ones(v.shape, v.dtype.numpy) for v in graph.inputs]
-    arrays[place] = np.full(arrays[place].shape, size - 1, arrays[place].dtype)
+    arrays[place] = np.full(arrays[place].shape, size - 1).astype(arrays[place].dtype)
     try:
         found = graph(*arrays)
     except Exception:  # an index that names nothing

@@ -137,8 +137,8 @@ def draw_values(declared: str, array: Array, room: ValueRoom, rng: np.random.Gen
     """An array of which a declaration holds, made of one of any numbers, with the edges among them."""
     changed, cells = array.copy(), rng.permutation(array.size)
     flat = changed.reshape(-1)
-    if match := re.fullmatch(r"labels or (-?\d+)", declared):  # never all of them, of which there is no mean
-        flat[cells[: int(rng.integers(0, max(array.size, 1)))]] = int(match[1])
+    if match := re.fullmatch(r"labels or (-?\d+)", declared):  # but the first, which may be repeated: none has no mean
+        flat[cells[cells > 0][: int(rng.integers(0, max(array.size, 1)))]] = int(match[1])
     elif ".." in declared:
         low, high = map(float, declared.split(".."))
         if array.dtype.kind in "iu":

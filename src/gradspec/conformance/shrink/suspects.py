@@ -15,14 +15,15 @@ import numpy as np
 from gradspec.conformance.checks.repeat import Outcome
 from gradspec.conformance.judge.reduced import ARITHMETICS
 from gradspec.conformance.model.arithmetic import Arithmetic
+from gradspec.conformance.model.changes import ReferenceChanges
 from gradspec.conformance.model.device import ExhaustedError
 from gradspec.conformance.model.problem import Array, Call
-from gradspec.conformance.model.reference import reference_of
+from gradspec.conformance.model.reference import FEW, FreeAxes, Resized, reference_of
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
 from gradspec.conformance.oracle.meaning import Bools, Floats, Judgement, round_array
-from gradspec.conformance.shrink.search import conventions
+from gradspec.conformance.shrink.search import conventions, size
 from gradspec.domains.formats import BF16, format_named
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node
@@ -41,6 +42,10 @@ NARROW = ("f32", "f16", "bf16")
 ROUNDED_FACTORS = ("tf32", "truncated_tf32", "bf16_inputs")
 USED = 2.0**-7
 """What part of what a liberty permits some cell must be off by: much smaller errors have another cause."""
+BLOCKS = (2, 4, 8, 16, 32, 64, 128)
+"""What a kernel may have taken a size to be a multiple of."""
+GROSS = 4.0
+"""How many times what is permitted a result is off by that more than rounding explains."""
 DIGITS = 0.01
 """How wide an enclosure may be, in proportion, that says something about a kernel."""
 
@@ -103,17 +108,17 @@ def _tells_most(call: Call) -> tuple[bool, int]:
 
 def _results(target: Target, failures: Sequence[Failure]) -> Iterator[Wrong]:
     for failure in failures:
-        call, name = failure.judged_call.in_layout(), failure.verdict.result
-        try:
-            outcome = Outcome.of(target, call)
-        except (ExhaustedError, ChannelError, LeftBehindError):  # which is said elsewhere
-            continue
-        got = outcome.results.get(name)
-        meaning = expected(call).get(name)
-        if got is not None and isinstance(meaning, EnclosedMeaning) and got.shape == meaning.shape and got.size:
-            wrong = Wrong(target, call, name, got)
-            if not wrong.judgement.passed:
-                yield wrong
+        with suppress(ExhaustedError, ChannelError, LeftBehindError):  # which is said elsewhere
+            yield from _result(target, failure.judged_call.in_layout(), failure.verdict.result)
+
+
+def _result(target: Target, call: Call, name: str) -> Iterator[Wrong]:
+    """A result, if it is wrong."""
+    got, meaning = Outcome.of(target, call).results.get(name), expected(call).get(name)
+    if got is not None and isinstance(meaning, EnclosedMeaning) and got.shape == meaning.shape and got.size:
+        wrong = Wrong(target, call, name, got)
+        if not wrong.judgement.passed:
+            yield wrong
 
 
 def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Guess]]:
@@ -132,13 +137,19 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
         yield f"the result is right only if {first.call.problem.dtype} is stored between operators", _is_of_stored
     if not is_choice and (words := _smallest_liberty(wrong)):
         yield words, lambda _: True
-    for name in first.call.named():
+    for name in first.call.arrays():
         yield f"its input {name} is ignored", partial(_without, name)
     graph = first.meaning.results.graph
     for place, node in enumerate(graph.nodes[:MOST_NODES]):
         if _passed_on(node) is not None:
             what = f"the {node.op.name} of `{node.outputs[0].name}` is left out"
             yield what, partial(_bypassed, place)
+    for name, declared in reference_of(first.call.problem).values.items():
+        if (number := declared.removeprefix("labels or ")) != declared:
+            yield f"it is wrong only where {name} has {number}", partial(_is_of_ignored, name, int(number))
+    smallest = min(wrong, key=lambda w: size(w.call))
+    for free in ReferenceChanges(smallest.call).axes:
+        yield from Sizes(smallest, free).guesses()
     yield from _places(first)
 
 
@@ -222,11 +233,19 @@ def _is_right_of_few_bits(w: Wrong) -> bool:
 
 
 def _without(name: str, w: Wrong) -> bool:
-    """Whether the result is the reference's with 0, or 1, for an input."""
-    array = w.call.named()[name]
+    """Whether the result is the reference's with 0, or 1, for an input, a tangent or the cotangent."""
+    array = w.call.arrays()[name]
     others = (np.full_like(array, number) for number in (0, 1))
     changed = (w.call.with_arrays({**w.call.arrays(), name: other}) for other in others)
     return any(w.fits(w.meaning.results.graph, call) for call in changed)
+
+
+def _is_of_ignored(name: str, number: int, w: Wrong) -> bool:
+    """Whether the result is right once labels that stand for none name the first class."""
+    labels = w.call.arrays()[name]
+    is_ignored = labels == number
+    call = w.call.with_arrays({**w.call.arrays(), name: np.where(is_ignored, 0, labels).astype(labels.dtype)})
+    return bool(is_ignored.any()) and not any(_result(w.target, call, w.name))
 
 
 def _passed_on(node: Node) -> int | None:
@@ -260,7 +279,7 @@ def _places(first: Wrong) -> Iterator[tuple[str, Guess]]:
     """Along one axis, the cells from some place on, or one cell of each block."""
     for axis in (axis for axis in reversed(range(first.got.ndim)) if first.got.shape[axis] > 1):
         yield f"it is wrong in the last cells along axis {axis} alone", partial(_is_tail, axis)
-        for block in (4, 8, 16, 32, 64, 128):
+        for block in BLOCKS:
             what = f"it is wrong in one cell of each {block} along axis {axis}"
             yield what, partial(_is_residue, axis, block)
 
@@ -284,3 +303,44 @@ def _is_tail(axis: int, w: Wrong) -> bool:
 def _is_residue(axis: int, block: int, w: Wrong) -> bool:
     places = np.flatnonzero(_along(w, axis))
     return len(places) > 1 and len({*(places % block).tolist()}) == 1
+
+
+# --- which sizes it is wrong at ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes along a free axis at which the smallest wrong call stays wrong: its cells come again, or are cut."""
+
+    smallest: Wrong
+    free: FreeAxes
+
+    def of(self, w: Wrong) -> int:
+        return self.free.size(ReferenceChanges(w.call).types)
+
+    def guesses(self) -> Iterator[tuple[str, Guess]]:
+        """Sizes that are needed by numbers are few, but along the axis of samples, where the second may be wrong."""
+        n, (i, axis) = self.of(self.smallest), min(self.free.axes)
+        power = 1 << (n - 1).bit_length()
+        kinds: list[tuple[str, Callable[[int], object], Sequence[int], Sequence[int]]] = []
+        if n > (1 if (i, axis) == (0, 0) else 2 * FEW):
+            kinds.append((f"longer than {n - 1}", lambda m: m >= n, [n - 1], [n + 1]))
+        kinds.append(("no power of two", lambda m: m & (m - 1) > 0, [power, 2 * power], [power + 1, 3 * power]))
+        for block in BLOCKS:
+            whole = -(-n // block) * block
+            kinds.append((f"no multiple of {block}", block.__rmod__, [whole, whole + 2 * block], [whole + 1]))
+        for words, has, right, wrong in kinds:
+            what = f"it is wrong only where axis {axis} of {self.smallest.call.problem.inputs[i]} is {words}"
+            yield what, partial(self._fits, has, right, wrong)
+
+    def _fits(self, has: Callable[[int], object], right: Sequence[int], wrong: Sequence[int], w: Wrong) -> bool:
+        if w is not self.smallest or not has(self.of(w)):
+            return bool(has(self.of(w)))
+        error, radius = _radii(w, w.judgement)
+        is_imprecise = bool((error <= GROSS * radius).all())  # which some sizes show and others do not
+        return not is_imprecise and not any(map(self._is_wrong, right)) and all(map(self._is_wrong, wrong))
+
+    def _is_wrong(self, n: int) -> bool:
+        call = self.smallest.call
+        resized = Resized(self.free.resized(ReferenceChanges(call).types, n)).call(call)
+        return any(_result(self.smallest.target, resized, self.smallest.name))

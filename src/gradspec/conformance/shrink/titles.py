@@ -68,7 +68,7 @@ def _candidates(finding: Finding) -> Iterator[str]:
     if finding.kind == "reduced" and liberty:
         yield f"{_noun(finding)} has the precision of {liberty[1]}"
     if finding.suspicion:
-        yield finding.suspicion
+        yield finding.suspicion.replace("it is wrong", f"{_noun(finding)} is wrong")
     chosen = conventions(finding.explanation)
     if chosen:
         yield " and ".join(CHOICES.get(name, CONVENTIONS[name]) for name in chosen)

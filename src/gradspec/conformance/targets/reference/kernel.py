@@ -126,7 +126,8 @@ class ReferenceKernel(OwnTarget):
         problem = self.reference.problem(self.reference.types[0])
         cotangent = [problem.cotangent] if self.declared("mutates_cotangent", False) else []
         self.mutates = (*self.declared("mutates", ()), *cotangent)
-        self.threadsafe = bool(self.declared("threadsafe", not (is_module or self.mutates or self.profile)))
+        tunes = self.profile or "triton" in self._facts["mentioned"]  # and Triton's interpreter has one state
+        self.threadsafe = bool(self.declared("threadsafe", not (is_module or self.mutates or tunes)))
         self.liberties = frozenset(PROFILES.get(self.profile, ()))
         said = {name: self.declared(name, declared_by(self._spec, name, default)) for name, default in OF_REFERENCES}
         self.reference.declare(**said)
