@@ -201,7 +201,7 @@ def test_changes_of_a_certificate_are_refused_with_a_reason_or_harmless(name: st
 
 
 STRUCTURE = ("shorter", "longer", "empty")
-NEEDED = {"axis", "cut", "node", "cell", "rows", "first", "shares", "share_cells", "multipliers", "multiplier_cells"}
+NEEDED = {"axis", "cut", "node", "cell", "weights", "first", "shares", "share_cells", "multipliers", "multiplier_cells"}
 NEEDED |= {"refined", "refined_rows", "refined_share_counts", "refined_share_cells", "refined_shares"}
 
 
@@ -361,7 +361,7 @@ def _twice_relu(bounds: list[str]) -> tuple[gs.Graph, Property, Certificate]:
         first=np.full(count, -1, np.int32),
         node=np.array([number, LEAF, LEAF] * count, np.int32),
         cell=np.zeros(3 * count, np.int32),
-        rows=np.zeros(2 * count, np.int32),
+        weights=np.ones(2 * count, np.float32),
         shared=np.zeros(0, np.int32),
         share_counts=np.zeros((2 * count, 0), np.int32),
         share_cells=np.zeros(0, np.int32),
@@ -395,14 +395,36 @@ def test_every_conjunction_needs_a_tree_that_refutes_it() -> None:
         {"node": trees.node[:3], "cell": trees.cell[:3]},
         {"node": trees.node[[0, 1, 2, 1, 2, 0]]},
         {"first": np.int32([-1, 0])},
-        {"first": np.int32([-2, -1]), "rows": trees.rows[[0, 0, 0, 0, 0]]},
-        {"rows": np.int32([0, 0, 0, 1])},
-        {"rows": np.int32([0, 0, 0, -1])},
+        {"first": np.int32([-2, -1]), "weights": np.ones(5, np.float32)},
+        {"weights": np.ones(3, np.float32)},
+        {"weights": np.ones(5, np.float32)},
+        {"weights": np.float32([1, 1, 1, -1])},
+        {"weights": np.float32([1, 1, 1, np.nan])},
     ):
         assert not check(_changed(found, **wrong), graph, stated), wrong
     graph, false, found = _twice_relu(["1/1000", "-1/2"])
     for what, mutant in _mutants(found):
         assert not check(mutant, graph, false), what
+
+
+def test_rows_are_refuted_together_by_weights_that_are_not_negative() -> None:
+    """Over −1 ≤ x ≤ 1, ``x ≤ b`` and ``−x ≤ b``: not both if b is negative."""
+    graph = gs.trace(lambda x: gs.concat([x, -x]), gs.f32[1])
+    stated = Property.never([-1], [1], C=[[1, 0], [0, 1]], b=["-1/4", "-1/4"])
+    _, _, found = _twice_relu(["0"])
+    leaf = {"node": np.int32([LEAF]), "cell": np.int32([0]), "multiplied": np.zeros(0, np.int32)}
+    leaf |= {name: np.zeros((1, 0), np.int32) for name in ("share_counts", "multiplier_counts")}
+    leaf |= {"multiplier_cells": np.zeros(0, np.int32), "multipliers": np.zeros(0, np.float32)}
+    (trees,) = _changed(found, **leaf, weights=np.float32([1, 0.75])).cases
+    found = replace(_whole(graph, stated), cases=(trees,))
+    assert check(found, graph, stated)
+    infinite = float("inf")
+    for wrong in ([1, 0], [0, 1], [1, -1], [1, infinite], [infinite] * 2, [0, 0], [1], [1, 1, 1], [[1, 1]], [1, 0.5]):
+        assert not check(_changed(found, weights=np.float32(wrong)), graph, stated), wrong
+    false = Property.never([-1], [1], C=[[1, 0], [0, 1]], b=["1/1000", "0"])
+    forged = replace(found, property=property_digest(false))
+    assert not check(_changed(forged, weights=np.float32([-1, -1])), graph, false)
+    assert not any(check(mutant, graph, false) for _, mutant in _mutants(forged))
 
 
 # --- every rounding term is needed ------------------------------------------------------------------------------------
@@ -528,9 +550,9 @@ def _saved(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
 
 
 HEADERS = [
-    ('"version": 1', '"version": 2'),
-    ('"version": 1', '"version": 1.0'),
-    ('"version": 1', '"version": true'),
+    ('"version": 2', '"version": 1'),
+    ('"version": 2', '"version": 1.0'),
+    ('"version": 2', '"version": true'),
     ('"kernels": "any"', '"kernels": "all"'),
     ('"kinds": ["inputs"]', '"kinds": ["outputs"]'),
     ('"kinds": ["inputs"]', '"kinds": []'),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import gradspec as gs
-from gradspec.verify import Property, prove, robust
+from gradspec.verify import Property, check, prove, robust
 from gradspec.verify.attack import Attack
 from gradspec.verify.bounding import Bounder
-from gradspec.verify.branching import InputPart, InputSplitting
+from gradspec.verify.branching import InputPart, InputSplitting, SignPart, SignSplitting
 from gradspec.verify.prove import _is_surely_unsafe, flatten_graph, make_goal
 from patience import PATIENCE
 
@@ -78,6 +78,46 @@ def test_what_lines_alone_cannot_prove_is_split(monkeypatch, few):
     assert result.status == "proved"
     assert result.parts > 1
     assert result.margin > 0
+
+
+def test_inequalities_are_refuted_together():
+    """The sum of the cells is not at most 1 and at least 2; no sign of a cell shows that of one inequality alone."""
+    g = gs.trace(lambda x: gs.sum(gs.relu(x * 1.0)) * np.float32([1, -10]), gs.f32[14])
+    box = -np.ones(14), np.ones(14)
+    never = Property.never(*box, C=np.eye(2), b=[1, -20])
+    result = prove(g, never, timeout=PATIENCE)
+    assert (result.status, result.parts) == ("proved", 2)
+    assert check(result.certificate, g, never)
+    assert prove(g, Property.never(*box, C=np.eye(2), b=[2, -10]), timeout=PATIENCE).status == "refuted"
+
+
+def test_where_there_is_nothing_to_split_nothing_is_known():
+    """A bound that is above what is reached by less than rounding."""
+    g = gs.trace(lambda x: gs.linear(x, np.full((1, 14), 0.1, np.float32)), gs.f32[14])
+    above = 14 * Fraction(float(np.float32(0.1))) * (1 + Fraction(1, 10**7))
+    assert prove(g, Property.always(-np.ones(14), np.ones(14), C=[[1]], b=[str(above)])).status == "unknown"
+
+
+def test_the_cell_that_is_split_is_that_whose_halves_are_bounded_best():
+    random = np.random.default_rng(0)
+    w1, w2 = random.normal(size=(12, 14)).astype(np.float32), random.normal(size=(1, 12)).astype(np.float32)
+    g = flatten_graph(gs.trace(lambda x: gs.linear(gs.relu(gs.linear(x, w1)), w2), gs.f32[14]), False)
+    box = [-np.ones(14, np.float32), np.ones(14, np.float32)]
+    bounder = Bounder(g, 1, "any")
+    known = bounder.tighten(box, bounder.unknown())
+    (case,) = Property.always(*box, C=[[1]], b=[5]).cases
+    splitting = SignSplitting(bounder, make_goal(bounder, box, case.unsafe, g), box, known)
+    found = splitting.bound_parts([SignPart(0)], 30)
+    (side,), start = found.sides, found.free.at(0)
+
+    def gain(cell):
+        halves = [SignPart(0, (replace(side, cell=cell, above=above),), start=start) for above in (False, True)]
+        gains = np.minimum(splitting.bound_parts(halves, 0).margins, 0) - found.margins[0]
+        return gains.min() + 0.1 * gains.max()
+
+    assert found.margins[0] < 0
+    gains = [gain(cell) for cell in range(12)]
+    assert gains[side.cell] > 0.95 * max(gains) > 1.5 * sorted(gains)[6] > 0
 
 
 def test_a_limit_of_no_time_is_kept():

@@ -20,7 +20,7 @@ from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
 from gradspec.verify.certificate import Leaf, Tree, node_numbers, sparse
-from gradspec.verify.slopes import Free, FreeLines
+from gradspec.verify.slopes import Free, FreeLines, WeightedRows
 
 MOST_PARTS = 2**18
 """The parts that may wait; then the search gives up."""
@@ -198,6 +198,9 @@ FEW_TOGETHER = 4
 CELLS_TOGETHER = 2**14
 """Of the largest variable in one pass: more parts of larger networks are not cheaper together, and few may wait."""
 
+MOST_TRIED = 16
+"""Cells of a part that are split on trial before one of them is."""
+
 MOST_START_BYTES = 2**30
 """Of the free numbers that all waiting parts hold."""
 
@@ -241,12 +244,18 @@ class SignSplitting:
         self._bounder, self._goal, self._inner = bounder, goal, bounder.pre_activations
         self._known, _ = bounder.boxes(inputs, known)
         self._inputs = list(inputs)
+        _, ((low, high),) = bounder.boxes(inputs, known)
+        self._size = np.fmin(np.maximum(np.abs(low), np.abs(high)).astype(np.float64), np.finfo(np.float64).max)
         rows = 1 << (max(map(len, goal.conjunctions)) - 1).bit_length()  # few numbers of rows are compiled for
         self._rows = [np.resize(of, rows) for of in goal.conjunctions]
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], rows)
         largest = max((v.type.size for v in bounder.pre_activations), default=1)
         self.together = int(max(FEW_TOGETHER, min(MOST_TOGETHER, CELLS_TOGETHER // (largest * rows))))
-        self._initial = self._lines.initial(self._known).at(0).halved()
+        *self._starts, cells = np.cumsum([0, *(v.type.size for v in self._inner)])
+        """Of each inner variable, the number of its first cell among all cells."""
+        self._tried, self._gained = np.zeros(cells), np.zeros(cells)
+        usual = self._lines.initial(self._known).at(0)
+        self._initial = replace(usual, weights=[np.eye(rows)]).halved()
         self.most_starts = MOST_START_BYTES // max(1, sum(a.nbytes for a in self._initial.arrays()))
         """The waiting parts that may hold free numbers; others start from the usual ones."""
 
@@ -255,18 +264,20 @@ class SignSplitting:
         padded = [*parts, *[parts[-1]] * (size - len(parts))]
         known = self._stack_known(padded)
         rows = np.stack([self._rows[part.conjunction] for part in padded])
-        domains = [np.broadcast_to(a, (size, *a.shape)) for a in self._inputs] + [*known, self._goal.rows[rows]]
+        domains = [*(np.broadcast_to(a, (size, *a.shape)) for a in self._inputs), *known]
         free = Free.stack([part.start or self._initial for part in padded], domains[0].dtype)
-        least = self._goal.least[rows]
-        lower, free = self._lines.improve(domains, free, steps, lambda lower: bool(np.all((lower > least).any(axis=1))))
-        above = lower.astype(np.float64) - least
+        sums = WeightedRows(self._goal.rows[rows], self._goal.least[rows], self._size)
+        above, free = self._lines.improve(domains, free, steps, lambda above: bool((above > 0).any(axis=1).all()), sums)
         best = np.argmax(above, axis=1)
-        weights = (np.arange(rows.shape[1]) == best[:, None]).astype(lower.dtype)
+        counted = (np.arange(rows.shape[1]) == best[:, None]).astype(domains[0].dtype)
         margins = above[np.arange(size), best]
         sides: list[SplitConstraint | None] = [None] * len(parts)
-        if not np.all(margins > 0):
-            gains = self._gains(known, self._lines.gradient(domains, free, weights))
-            sides = [self._best(gains, i) for i in range(len(parts))]
+        if self._starts and not np.all(margins > 0):
+            rows, needed = sums.of(free.weights[0])
+            gains = self._gains(known, self._lines.gradient([*domains, rows], free, counted))[: len(parts)]
+            gains[margins[: len(parts)] > 0] = -np.inf
+            domains += [rows, *free.shares, *free.multipliers, needed, best]
+            sides = self._best_sides(gains, domains, margins)
 
         def leaf(i: int) -> Leaf:
             return self._leaf(parts[i].conjunction, int(best[i]), [end[i] for end in known], free.at(i))
@@ -287,7 +298,7 @@ class SignSplitting:
             yield replace(part, sides=(*part.sides, replace(side, above=above)), number=number)
 
     def _leaf(self, conjunction: int, row: int, known: Sequence[Array], free: Free) -> Leaf:
-        """The row that is proved of a part, and the slopes and multipliers that make a difference to it."""
+        """The sum that is proved of a part, and the slopes and multipliers that make a difference to it."""
         ends = IntermediateBounds({v: (known[2 * i], known[2 * i + 1]) for i, v in enumerate(self._inner)})
         shares, multipliers = [], []
         for node, array in zip(self._lines.shared, free.shares, strict=True):
@@ -296,7 +307,9 @@ class SignSplitting:
             low, high = ends[var]
             usable = np.minimum(array[row], 0) * (low >= 0) + np.maximum(array[row], 0) * (high <= 0)
             multipliers.append(sparse(usable, usable != 0))
-        return Leaf(row % len(self._goal.conjunctions[conjunction]), shares, multipliers)
+        weights = free.weights[0][row].reshape(-1)
+        places = np.arange(len(weights)) % len(self._goal.conjunctions[conjunction])
+        return Leaf(np.bincount(places, weights), shares, multipliers)
 
     def _stack_known(self, parts: Sequence[SignPart]) -> list[Array]:
         known = [np.repeat(end[None], len(parts), axis=0) for end in self._known.flat()]
@@ -305,8 +318,8 @@ class SignSplitting:
                 known[2 * side.variable + (not side.above)][i].flat[side.cell] = side.at
         return known
 
-    def _gains(self, known: Sequence[Array], gradients: Sequence[Array]) -> list[Array]:
-        """To first order, what the bound gains on the worse side if a cell is split at its kink, where it has one."""
+    def _gains(self, known: Sequence[Array], gradients: Sequence[Array]) -> Array:
+        """``(parts, cells)``: to first order, what the bound gains on the worse side by a split at a kink inside."""
         gains = []
         for i, var in enumerate(self._inner):
             low, high = known[2 * i], known[2 * i + 1]
@@ -314,17 +327,50 @@ class SignSplitting:
             inside = (low < kink) & (kink < high)
             above, below = gradients[2 * i] * (kink - low), gradients[2 * i + 1] * (kink - high)
             gain = np.nan_to_num(np.minimum(above, below) + 0.1 * np.maximum(above, below))
-            gains.append(np.where(inside, gain, -np.inf))
-        return gains
+            gains.append(np.where(inside, gain, -np.inf).reshape(len(low), -1))
+        return np.concatenate(gains, axis=1)
+
+    def _best_sides(self, gains: Array, domains: Sequence[Array], margins: Array) -> list[SplitConstraint | None]:
+        """Where to split each part: of the cells that promise most, the one whose halves are bounded best.
+
+        What a cell promises is what it gained where it was tried, or else its gain to first order.
+        """
+        average = self._gained / np.maximum(self._tried, 1)
+        promised = np.where(np.isfinite(gains) & (self._tried > 0), average, gains)
+        most = min(MOST_TRIED, gains.shape[1])
+        top = np.argpartition(-promised, most - 1, axis=1)[:, :most]
+        part, place = np.nonzero(np.isfinite(np.take_along_axis(gains, top, axis=1)))
+        cells = top[part, place]
+        found = self._halves(part, cells, domains) - margins[part]
+        score = found.min(axis=0) + 0.1 * found.max(axis=0) + 0.01 * gains[part, cells]  # so that ties are broken
+        score = np.nan_to_num(score, nan=0.0, posinf=0.0, neginf=0.0)
+        np.add.at(self._tried, cells, 1)
+        np.add.at(self._gained, cells, score)
+        sides: list[SplitConstraint | None] = [None] * len(gains)
+        for k in np.argsort(score, kind="stable"):
+            variable = int(np.searchsorted(self._starts, cells[k], side="right")) - 1
+            at = self._kink(self._inner[variable])
+            sides[part[k]] = SplitConstraint(variable, int(cells[k] - self._starts[variable]), True, at)
+        return sides
+
+    def _halves(self, part: Array, cells: Array, domains: Sequence[Array]) -> Array:
+        """The margin of each part if a cell of it is at most, or at least, its kink; 0 if that is proved."""
+        found = np.zeros((2, len(cells)))
+        variables = np.searchsorted(self._starts, cells, side="right") - 1
+        begun, size = len(self._inputs), self.together
+        run = self._lines.run(size)
+        for first in range(0, len(cells), size):
+            some = np.resize(np.arange(first, min(first + size, len(cells))), size)
+            for above in (False, True):
+                *arrays, needed, best = (a[part[some]] for a in domains)
+                for i in set(variables[some].tolist()):
+                    at = np.flatnonzero(variables[some] == i)
+                    ends = arrays[begun + 2 * i + (not above)].reshape(size, -1)
+                    ends[at, cells[some[at]] - self._starts[i]] = self._kink(self._inner[i])
+                bounds = run(*arrays) - needed
+                found[int(above), some] = np.minimum(bounds[np.arange(size), best], 0)
+        return found
 
     def _kink(self, var: Var) -> float:
         users = self._bounder.bends(var)
         return users[0].op.kinks(users[0].attrs)[0] if users else np.nan  # type: ignore[misc]
-
-    def _best(self, gains: Sequence[Array], part: int) -> SplitConstraint | None:
-        """The cell with the largest gain; None if no cell has a kink inside."""
-        tops = [float(np.max(gain[part], initial=-np.inf)) for gain in gains]
-        i = int(np.argmax(tops))
-        if tops[i] == -np.inf:
-            return None
-        return SplitConstraint(i, int(np.argmax(gains[i][part])), True, self._kink(self._inner[i]))

@@ -4,7 +4,8 @@ A certificate names the network and the property by digests, and has for each ca
 
 - **Boxes of inputs**: at every inner node an axis of the flat input and a cut, ``x ≤ cut`` first, then ``x ≥ cut``.
 - **Signs of inner variables**, a tree for each conjunction: at every inner node a bent operator and a cell of its
-  operand, ``z ≤ 0`` first, then ``z ≥ 0``. Leaves say which row refutes it, by which slopes and multipliers.
+  operand, ``z ≤ 0`` first, then ``z ≥ 0``. Leaves say which sum of its rows refutes it, by which slopes and
+  multipliers.
 
 Trees are written in preorder, so that any of them covers what it divides. Bounds are not written: a checker must find
 them anyway. The file is an .npz archive: a header in JSON, and one array for each field, all cases one after the other.
@@ -31,7 +32,7 @@ from gradspec.saving.strict_json import brief, require_keys, strict_json
 from gradspec.spec.errors import FormatError
 from gradspec.verify.property import Property
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 2**28
 """Of all arrays of one certificate; a proof that needs more has none, and a file that claims more is not read."""
 
@@ -56,7 +57,8 @@ class SignTree:
     """Signs of inner variables. Operators are counted among the nodes that the outputs need, from 0.
 
     ``first`` has for each conjunction the row that refutes it everywhere by the usual slopes, or −1: each of those that
-    are left has a tree, one behind the other, and is refuted at each leaf of it by the row in ``rows``. The numbers of
+    are left has a tree, one behind the other, and is refuted at each leaf of it by a sum of its rows: ``weights`` has a
+    number for each of them, which is not negative. The numbers of
     a leaf follow those of the leaf before; ``share_counts[leaf, k]`` cells of operator ``shared[k]`` have slopes of
     their own, in ``share_cells`` and ``shares``. The same is said of multipliers, by operator ``multiplied[k]``.
 
@@ -68,7 +70,7 @@ class SignTree:
     first: Array
     node: Array
     cell: Array
-    rows: Array
+    weights: Array
     shared: Array
     share_counts: Array
     share_cells: Array
@@ -85,7 +87,8 @@ class SignTree:
 
 
 KINDS: dict[str, Any] = {"inputs": InputTree, "signs": SignTree}
-FLOATS = {"cut": np.float64, "shares": np.float32, "multipliers": np.float32, "refined_shares": np.float32}
+FLOATS = {"cut": np.float64, "weights": np.float32, "shares": np.float32, "multipliers": np.float32}
+FLOATS["refined_shares"] = np.float32
 """The fields that hold no integers of 32 bits."""
 
 
@@ -262,15 +265,16 @@ def property_digest(property: Property) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """The row that is proved, and for each operator the cells that have numbers of their own, and these."""
+    """The weights of the sum that is proved, and for each operator the cells with numbers of their own, and these."""
 
-    row: int
+    weights: Array
     shares: Sequence[tuple[Array, Array]]
     multipliers: Sequence[tuple[Array, Array]]
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for pair in (*self.shares, *self.multipliers) for array in pair) + 256
+        pairs = (*self.shares, *self.multipliers, (self.weights,))
+        return sum(array.nbytes for pair in pairs for array in pair) + 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,7 +370,7 @@ def sign_tree(
         np.array(first, np.int32),
         node,
         cell.astype(np.int32),
-        np.array([leaf.row for leaf in leaves], np.int32),
+        np.concatenate([np.zeros(0), *(leaf.weights for leaf in leaves)]).astype(np.float32),
         np.array(shared, np.int32),
         *written([leaf.shares for leaf in leaves], len(shared)),
         np.array(multiplied, np.int32),

@@ -68,6 +68,15 @@ class CheckResult:
 # --- what is to be shown ----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class StatedRows:
+    """``(boxes or 1, rows, …)``: coefficients, what they are off by, and bounds, of which one must be exceeded."""
+
+    coefficients: Array
+    errors: Array
+    bounds: Array
+
+
 class CheckedCase:
     """A case of a property: its box, and rows of which one must be large enough in each conjunction."""
 
@@ -96,21 +105,36 @@ class CheckedCase:
             found[var] = low[:, cells].reshape(shape), high[:, cells].reshape(shape)
         return found
 
-    def refuted(self, found: Mapping[Var, CheckedBox], rows: Array, free: FreeNumbers) -> Array:
-        """``(boxes, rows)``: whether row number ``rows[box, k]``, or ``rows[0, k]``, is shown to be violated."""
+    def rows(self, numbers: Array) -> StatedRows:
+        """Some rows, for any box."""
+        return StatedRows(*(a[numbers][None] for a in (self._coefficients, self._errors, self._bounds)))
+
+    def sums(self, conjunctions: Sequence[int], weights: Sequence[Array]) -> StatedRows:
+        """For each box, a sum of the rows of a conjunction: all of them hold only if it does."""
+        found = []
+        for number, weight in zip(conjunctions, weights, strict=True):
+            rows = slice(self.starts[number], self.starts[number] + self.counts[number])
+            c, b, lost = self._coefficients[rows], self._bounds[rows], own(len(weight))
+            errors = weight @ (self._errors[rows] + lost * np.abs(c)) * (1 + lost)
+            found.append((weight @ c, errors, weight @ b + lost * (weight @ np.abs(b))))
+        return StatedRows(*(np.stack(arrays)[:, None] for arrays in zip(*found, strict=True)))
+
+    def refuted(self, found: Mapping[Var, CheckedBox], rows: StatedRows, free: FreeNumbers) -> Array:
+        """``(boxes, rows)``: whether each row is shown to be violated."""
         count = len(next(iter(found.values())).low)
         most = max(1, MOST_CELLS // (count * self.network.largest))
         parts = [np.zeros((count, 0), bool)]
-        for begun in range(0, rows.shape[1], most):
+        for begun in range(0, rows.bounds.shape[1], most):
             part = slice(begun, begun + most)
-            parts.append(self._above(found, rows[:, part], free.rows(part)))
+            some = StatedRows(rows.coefficients[:, part], rows.errors[:, part], rows.bounds[:, part])
+            parts.append(self._above(found, some, free.rows(part)))
         return np.concatenate(parts, axis=1)
 
-    def _above(self, found: Mapping[Var, CheckedBox], rows: Array, free: FreeNumbers) -> Array:
+    def _above(self, found: Mapping[Var, CheckedBox], rows: StatedRows, free: FreeNumbers) -> Array:
         """Whether a lower bound of the row is above its bound, and above what its coefficients lose as floats."""
-        both, errors, bounds = self._coefficients[rows], self._errors[rows], self._bounds[rows]
+        both, errors, bounds = rows.coefficients, rows.errors, rows.bounds
         count = len(next(iter(found.values())).low)
-        targets, extra, begun = [], np.zeros((count, rows.shape[1])), 0
+        targets, extra, begun = [], np.zeros((count, bounds.shape[1])), 0
         for var in (*self.network.graph.outputs, *self.network.graph.inputs):
             cells = slice(begun, begun := begun + var.type.size)
             if both[..., cells].any():
@@ -124,7 +148,7 @@ class CheckedCase:
 
     def by_any_row(self, found: Mapping[Var, CheckedBox]) -> Array:
         """``(boxes,)``: whether every conjunction has a row that is shown to be violated, by the usual slopes."""
-        holds = self.refuted(found, np.arange(self.counts.sum())[None], FreeNumbers({}, {}))
+        holds = self.refuted(found, self.rows(np.arange(self.counts.sum())), FreeNumbers({}, {}))
         parts = [holds[:, begun : begun + n].any(axis=1) for begun, n in zip(self.starts, self.counts, strict=True)]
         return np.logical_and.reduce([np.ones(len(holds), bool), *parts])  # type: ignore[no-any-return]
 
@@ -213,7 +237,7 @@ class SignCheck:
         self._inputs = case.inputs(case.low[None], case.high[None])
         self._open = [i for i, row in enumerate(tree.first.tolist()) if row < 0]
         self._fits()
-        self._refined = 0
+        self._refined = self._weighed = 0
         self._known = self._network.tighten(self._inputs, self._refine)
         if self._refined < len(tree.refined):
             raise RefusedError("bounds are refined in another order than that of the operators, or of no operand")
@@ -222,7 +246,7 @@ class SignCheck:
         tree, case, network = self._tree, self._case, self._network
         done = [i for i in range(len(case.unsafe)) if i not in self._open]
         found = network.boxes(self._inputs, self._known)
-        holds = case.refuted(found, (case.starts[done] + tree.first[done])[None], FreeNumbers({}, {}))
+        holds = case.refuted(found, case.rows(case.starts[done] + tree.first[done]), FreeNumbers({}, {}))
         if not holds.all():
             raise RefusedError(f"conjunction {done[int(np.argmin(holds[0]))]} is not refuted by the usual slopes")
         most = max(1, min(MOST_BOXES, MOST_CELLS // network.largest))
@@ -232,28 +256,29 @@ class SignCheck:
         for leaves in _in_batches(parts, most):
             self._check(leaves, count)
             count += len(leaves)
-        if count != len(tree.rows):
-            raise RefusedError(f"the trees have {count} leaves, and rows are stated for {len(tree.rows)}")
+        if count != len(tree.share_counts) or self._weighed != len(tree.weights):
+            raise RefusedError(f"the trees have {count} leaves, and sums of rows are stated of others")
         return max(count, 1)
 
     def _fits(self) -> None:
         """The arrays have the sizes that they need, and name operators and cells that there are."""
         tree = self._tree
-        if tree.rows.ndim != 1:
-            raise RefusedError("leaves do not state a row each")
+        if tree.weights.ndim != 1 or not np.all((tree.weights >= 0) & np.isfinite(tree.weights)):
+            raise RefusedError("leaves do not state sums of rows")
         if np.any(tree.first >= self._case.counts):
             raise RefusedError("a row is stated that a conjunction does not have")
         if tree.refined.ndim != 1 or tree.refined_rows.shape != tree.refined.shape:
             raise RefusedError("refined bounds do not state an operator and a row each")
+        leaves = len(tree.share_counts)
         refined = tree.refined_share_counts, tree.refined_share_cells, tree.refined_shares
         kinds = (
-            (tree.rows, tree.shared, tree.share_counts, tree.share_cells, tree.shares),
-            (tree.rows, tree.multiplied, tree.multiplier_counts, tree.multiplier_cells, tree.multipliers),
-            (tree.refined, tree.shared, *refined),
+            (leaves, tree.shared, tree.share_counts, tree.share_cells, tree.shares),
+            (leaves, tree.multiplied, tree.multiplier_counts, tree.multiplier_cells, tree.multipliers),
+            (len(tree.refined), tree.shared, *refined),
         )
         for each, nodes, sizes, cells, numbers in kinds:
             operands = [self._operand(number) for number in nodes.reshape(-1).tolist()]
-            if nodes.ndim != 1 or sizes.shape != (len(each), len(nodes)) or np.any(sizes < 0):
+            if nodes.ndim != 1 or sizes.shape != (each, len(nodes)) or np.any(sizes < 0):
                 raise RefusedError("slopes or multipliers are not counted for each leaf or row and operator")
             total = int(sizes.sum(dtype=np.int64))
             if cells.shape != (total,) or numbers.shape != (total,):
@@ -313,13 +338,13 @@ class SignCheck:
             np.maximum(low, high, out=high)
         inputs = {v: tuple(np.repeat(end, count, axis=0) for end in ends) for v, ends in self._inputs.items()}
         found = self._network.boxes(inputs, known)  # type: ignore[arg-type]
-        if begun + count > len(self._tree.rows):
-            raise RefusedError("rows are stated for fewer leaves than there are")
-        conjunctions, rows = [number for number, _ in leaves], self._tree.rows[begun : begun + count]
-        if np.any(rows < 0) or np.any(rows >= self._case.counts[conjunctions]):
-            raise RefusedError("a row is stated that a conjunction does not have")
-        free = self._free(begun, count, found)
-        holds = self._case.refuted(found, (self._case.starts[conjunctions] + rows)[:, None], free)
+        conjunctions = [number for number, _ in leaves]
+        ends = self._weighed + np.cumsum(self._case.counts[conjunctions])
+        if begun + count > len(self._tree.share_counts) or ends[-1] > len(self._tree.weights):
+            raise RefusedError("sums of rows are stated for fewer leaves than there are")
+        weights = np.split(self._tree.weights[self._weighed : ends[-1]].astype(np.float64), ends[:-1] - self._weighed)
+        self._weighed, free = int(ends[-1]), self._free(begun, count, found)
+        holds = self._case.refuted(found, self._case.sums(conjunctions, weights), free)
         proved = empty | holds[:, 0]
         if not proved.all():
             raise RefusedError(f"leaf {begun + int(np.argmin(proved))} of the trees of signs is not proved")

@@ -7,7 +7,7 @@ known to be right. So the search for better ones may be as careless as it likes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,29 +23,59 @@ STEP, DECAY, SLOPE_MEMORY, SIZE_MEMORY = 0.25, 0.97, 0.9, 0.999
 
 @dataclass
 class Free:
-    """Slopes and multipliers for ``(domains, rows)``, one array for each node and variable."""
+    """Slopes and multipliers for ``(domains, rows)``, one array for each node and variable; and weights of sums."""
 
     shares: list[Array]
     multipliers: list[Array]
+    weights: list[Array] = field(default_factory=list)
+    """For each row, those of the inequalities that it is the sum of; nothing if rows are given."""
 
     def arrays(self) -> list[Array]:
-        return [*self.shares, *self.multipliers]
+        return [*self.shares, *self.multipliers, *self.weights]
 
     def at(self, domain: int) -> Free:
-        return Free([a[domain] for a in self.shares], [a[domain] for a in self.multipliers])
+        return Free(*([a[domain] for a in of] for of in self._lists()))
 
     def halved(self) -> Free:
         """In half the memory: whatever the numbers are rounded to is sound."""
         half = np.finfo(np.float16)
-        return Free(*([np.clip(a, half.min, half.max).astype(half.dtype) for a in of] for of in self._pair()))
+        return Free(*([np.clip(a, half.min, half.max).astype(half.dtype) for a in of] for of in self._lists()))
 
     @classmethod
     def stack(cls, domains: Sequence[Free], dtype: Any) -> Free:
-        pairs = zip(*(domain._pair() for domain in domains), strict=True)
-        return cls(*([np.stack(arrays).astype(dtype) for arrays in zip(*of, strict=True)] for of in pairs))
+        lists = zip(*(domain._lists() for domain in domains), strict=True)
+        return cls(*([np.stack(arrays).astype(dtype) for arrays in zip(*of, strict=True)] for of in lists))
 
-    def _pair(self) -> tuple[list[Array], list[Array]]:
-        return self.shares, self.multipliers
+    def _lists(self) -> tuple[list[Array], list[Array], list[Array]]:
+        return self.shares, self.multipliers, self.weights
+
+
+@dataclass(frozen=True)
+class WeightedRows:
+    """Inequalities ``C·y ≤ b`` that cannot all hold if a sum of them, with weights that are not negative, does not."""
+
+    rows: Array
+    """``(domains, inequalities, *shape)``, and ``least`` likewise: what a lower bound of each must exceed."""
+    least: Array
+    size: Array
+    """Of the target, the largest absolute values."""
+
+    def of(self, weights: Array) -> tuple[Array, Array]:
+        """The rows that are the sums, and what a lower bound of each must exceed, what rounding loses included."""
+        many, flat = weights.astype(np.float64), self.rows.reshape(*self.rows.shape[:2], -1).astype(np.float64)
+        unit = 2.0**-50 * (many.shape[-1] + 2)
+        exact = many @ flat
+        sums = exact.astype(self.rows.dtype)
+        lost = np.abs(sums - exact) + unit * (many @ np.abs(flat))
+        with np.errstate(over="ignore"):
+            extra = lost @ self.size.reshape(-1, 1) * (1 + 2.0**-20)
+        least = many @ self.least[..., None] + unit * (many @ np.abs(self.least)[..., None]) + extra
+        return sums.reshape(*sums.shape[:2], *self.rows.shape[2:]), least[..., 0]
+
+    def slopes(self, towards: Array) -> Array:
+        """By how much the bound of each row grows with each weight, if it does with the coefficients as told."""
+        flat = self.rows.reshape(*self.rows.shape[:2], -1)
+        return towards.reshape(*towards.shape[:2], -1) @ flat.swapaxes(1, 2) - self.least[:, None]
 
 
 class FreeLines:
@@ -68,43 +98,53 @@ class FreeLines:
             shares.append(np.broadcast_to(high > -low, (*shape, *node.outputs[0].shape)).astype(dtype))
         return Free(shares, [np.zeros((*shape, *v.shape), dtype) for v in self.multiplied])
 
-    def _run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
+    def run(self, domains: int, gradient: str = "") -> Callable[..., Any]:
         """The bounds and, if asked, their gradient in what is ``"known"`` (of all rows together) or ``"free"``."""
         key = (self.target, self.rows, len(self.multiplied), domains, gradient)
         if key not in self._runs:
             b, inner = self.bounder, self.bounder.pre_activations
             boxes, free = sum(1 + is_bounded for is_bounded in b.bounded), len(self.shared) + len(self.multiplied)
             fixed = boxes + 2 * len(inner)
-            wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed + 1, fixed + 1 + free)}[gradient]
+            wrt = {"": (), "known": range(boxes, fixed), "free": range(fixed, fixed + 1 + free)}[gradient]
             whole = lines(b.graph, b.arithmetic, b.bounded, self.target, inner, self.shared, self.multiplied)
             graph = whole.simplify().batch(self.rows, [*[None] * fixed, *[0] * (1 + free)])
             graph = graph.vjp(tuple(wrt)) if gradient else graph
             self._runs[key] = compile(graph.batch(domains).simplify())
         return self._runs[key]  # type: ignore[no-any-return]
 
-    def gradient(self, domains: Sequence[Array], free: Free, weights: Array) -> list[Array]:
-        """The gradient of ``⟨weights, bounds⟩`` in each end of what is known."""
-        return self._run(len(weights), "known")(*domains, *free.arrays(), weights)[1:]  # type: ignore[no-any-return]
+    def gradient(self, domains: Sequence[Array], free: Free, of: Array) -> list[Array]:
+        """The gradient of ``⟨of, bounds⟩`` in each end of what is known."""
+        numbers = free.shares + free.multipliers
+        return self.run(len(of), "known")(*domains, *numbers, of)[1:]  # type: ignore[no-any-return]
 
     def improve(
-        self, domains: Sequence[Array], free: Free, steps: int, done: Callable[[Array], bool]
+        self,
+        domains: Sequence[Array],
+        free: Free,
+        steps: int,
+        done: Callable[[Array], bool],
+        sums: WeightedRows | None = None,
     ) -> tuple[Array, Free]:
         """The best bounds found in some steps of ascent, ``(domains, rows)``, and the free numbers they came from.
 
-        ``domains`` are the boxes of inputs, what is known, and the rows, each with a leading axis of domains.
+        ``domains`` are the boxes of inputs, what is known, and the rows, each with a leading axis of domains. Of
+        ``sums``, which take the place of rows, the bounds are those of how far they are above what must be exceeded.
         """
-        count = len(domains[0])
+        count, fixed = len(domains[0]), len(domains) - (sums is None)
         if not free.arrays():  # no kinks, nothing to improve
-            bound = self._run(count)(*domains)
+            bound = self.run(count)(*domains)
             return np.where(np.isnan(bound), -np.inf, bound), free
-        run = self._run(count, "free")
+        run = self.run(count, "free")
         ones = np.ones((count, self.rows), self.bounder.arithmetic.dtype.numpy)
         arrays = [a.copy() for a in free.arrays()]
         best, kept = None, [a.copy() for a in arrays]
         mean, size = [np.zeros_like(a) for a in arrays], [np.zeros_like(a) for a in arrays]
         for step in range(steps + 1):
-            bound, *gradients = run(*domains, *arrays, ones)
-            bound = np.where(np.isnan(bound), -np.inf, bound)
+            rows, needed = sums.of(arrays[-1]) if sums else (domains[-1], 0.0)
+            bound, towards, *gradients = run(*domains[:fixed], rows, *arrays[: len(arrays) - (sums is not None)], ones)
+            if sums:
+                gradients.append(sums.slopes(towards))
+            bound = np.nan_to_num(bound - needed, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
             better = np.ones(bound.shape, bool) if best is None else bound > best
             best = bound if best is None else np.fmax(best, bound)
             for old, new in zip(kept, arrays, strict=True):
@@ -112,7 +152,8 @@ class FreeLines:
             if step == steps or done(best):
                 break
             self._ascend(arrays, gradients, mean, size, step)
-        return best, Free(kept[: len(self.shared)], kept[len(self.shared) :])  # type: ignore[return-value]
+        cut, end = len(self.shared), len(self.shared) + len(self.multiplied)
+        return best, Free(kept[:cut], kept[cut:end], kept[end:])  # type: ignore[return-value]
 
     def _ascend(
         self, arrays: list[Array], gradients: list[Array], mean: list[Array], size: list[Array], n: int
@@ -126,3 +167,6 @@ class FreeLines:
             array += STEP * DECAY**n * step / spread
             if i < len(self.shared):
                 np.clip(array, 0, 1, out=array)
+        for weights in arrays[len(self.shared) + len(self.multiplied) :]:  # one of each row stays 1
+            np.maximum(weights, np.eye(self.rows, dtype=weights.dtype), out=weights)
+            np.minimum(weights, np.where(np.eye(self.rows), 1, np.inf), out=weights)
