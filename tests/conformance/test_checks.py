@@ -428,7 +428,7 @@ def test_a_reduced_result_is_permitted_by_its_mode_alone(mode):
     assert not exact.judge(kernel(call)["y"], Arithmetic.of(call.problem.dtype)).passed
     assert judged(kernel, call, [mode]) == mode
     assert judged(kernel, call, []) is None
-    narrower = {"tf32": ["ftz", "truncate"], "ftz": ["tf32", "truncate"]}
+    narrower = {"tf32": ["ftz", "truncate"], "truncated_tf32": ["ftz"], "ftz": ["tf32", "truncate"]}
     assert judged(kernel, call, narrower.get(mode, ["ftz", "tf32"])) is None
 
 

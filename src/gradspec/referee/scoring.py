@@ -35,7 +35,16 @@ from gradspec.referee.timing import COMPILING, Times, compiled_reference, conten
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import unforkable
 from gradspec.system.host import follow
-from gradspec.system.hosting import CopyHost, HostedFunction, HostLostError, HostServer, KernelHost, stand_in
+from gradspec.system.hosting import (
+    ChannelError,
+    CopyHost,
+    HostedFunction,
+    HostLostError,
+    HostServer,
+    KernelHost,
+    LeftBehindError,
+    stand_in,
+)
 from gradspec.system.processes import (
     Child,
     KeptProcess,
@@ -214,8 +223,11 @@ def judge_solution(solution: str, loaded: LoadedProblem, settings: ScoreSettings
         return judge_kernel(kernel, loaded, settings, host=host)
     except HostLostError as loss:
         found = RefereeFinding("hang" if loss.silence else "crash", "It ends its process, or never answers", str(loss))
-    except ValueError as error:  # of its import
-        rule, title = ("channel", WROTE) if str(error).startswith(host.spoke) else ("raised", "It cannot be loaded")
+    except LeftBehindError as error:
+        found = RefereeFinding("left_behind", "It leaves processes behind", str(error))
+    except (ChannelError, ValueError) as error:  # the latter of its import
+        is_said = isinstance(error, ChannelError) or str(error).startswith(host.spoke)
+        rule, title = ("channel", WROTE) if is_said else ("raised", "It cannot be loaded")
         found = RefereeFinding(rule, title, str(error))
     finally:
         host.close()

@@ -13,6 +13,7 @@ import glob
 import importlib
 import marshal
 import os
+import re
 import select
 import signal
 import socket
@@ -96,8 +97,8 @@ def _unshare(libc: Any, control: int, scratch: str) -> bool:
 
 def _limit_processes() -> bool:
     """Limit the processes and threads of this namespace; False where Linux has one number for the whole system."""
-    version, revision = os.uname().release.split(".")[:2]
-    if (int(version), int(revision)) < (6, 14):
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if version is None or (int(version[1]), int(version[2])) < (6, 14):
         return False
     with suppress(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
         file.write(str(PROCESSES))

@@ -97,6 +97,7 @@ class Emitter:
         written = self.nodes[begin:]
         if not any(value.name in node.output for node in written):
             self.nodes.append(helper.make_node("Identity", [value.name], [name], name=name))
+            written = []
         for node in written:
             for field in (node.input, node.output):
                 for i, entry in enumerate(field):
