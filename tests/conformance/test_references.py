@@ -202,7 +202,7 @@ def test_sizes_that_tests_skip_are_proposed():
 def test_kernels_are_called_with_them():
     kernel = seeing(np_softmax)
     judged(Row(kernel, attention_weights, "f32[3,9]"), cases=75, array="numpy")
-    assert {(1, 9), (0, 9), (33, 9), (2, 33)} <= {shape for (shape,) in kernel.shapes}
+    assert {(1, 9), (0, 9), (3, 33), (33, 2)} <= {shape for (shape,) in kernel.shapes}
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,8 @@ def propose_types(reference: Reference, dtype: str, blocks: Sequence[int] = ()) 
 
 
 def _ladder(reference: Reference, types: Types, blocks: Sequence[int]) -> Iterator[Types]:
-    free, most = free_axes(reference, types), max(MOST_CELLS, MOST_GROWTH * cells(types))
+    free = free_axes(reference, types)[::-1]  # kernels are cut into blocks along the last ones more often
+    most = max(MOST_CELLS, MOST_GROWTH * cells(types))
 
     def taken(changed: Types) -> Iterator[Types]:
         if cells(changed) <= most and reference.takes(changed):
