@@ -30,7 +30,7 @@ from gradspec.referee.scoring import (
 )
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import CAN_FORK
-from gradspec.system.hosting import HostServer
+from gradspec.system.hosting import ChannelError, HostServer, LeftBehindError
 
 HERE = Path(__file__).parent
 RELU = "import gradspec as gs\n\n\ndef reference(x):\n    return gs.relu(x)\n"
@@ -48,6 +48,23 @@ def problem(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield ProblemSource("own", "relu_problem:reference", "f32[4,6]")
     close_judges()
+
+
+@needs_copies
+@pytest.mark.parametrize(
+    ("error", "rule"),
+    [(LeftBehindError("python"), "left_behind"), (ChannelError("x"), "channel")],
+    ids=["left", "said"],
+)
+def test_what_a_kernel_does_outside_of_a_case_is_a_finding(error, rule, problem, monkeypatch):
+    def raising(*_, **__):
+        raise error
+
+    monkeypatch.setattr(scoring, "judge_kernel", raising)
+    server = HostServer(["numpy"])
+    score = judge_solution(str(HERE / "honest" / "plain.py"), load_problem(problem), ScoreSettings(), server)
+    server.close()
+    assert (score.verdict, [finding.rule for finding in score.findings]) == ("fail", [rule])
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
