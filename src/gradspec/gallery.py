@@ -208,8 +208,8 @@ def selective_scan(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, d:
     decays = torch.exp(delta[..., None] * a[:, None])
     inputs = delta[..., None] * b.mT[:, None] * x[..., None]
     state, states = x[:, :, :1] * a * 0.0, []
-    for decay, given in zip(decays.unbind(2), inputs.unbind(2), strict=True):
-        state = decay * state + given
+    for decay, term in zip(decays.unbind(2), inputs.unbind(2), strict=True):
+        state = decay * state + term
         states.append(state)
     return (torch.stack(states, 2) * c.mT[:, None]).sum(-1) + x * d[:, None]
 

@@ -65,7 +65,7 @@ class ReferenceKernel(OwnTarget):
         """``kernel`` stands in for one in a host, if there is one."""
         self._kernel, self._spec = _made(kernel), _made(spec)
         if not callable(self._kernel):
-            raise TypeError(f"the kernel is {kernel!r}, which cannot be called; give a function, or both by names")
+            raise TypeError(f"the kernel is {kernel!r}, which cannot be called; give a function or a module")
         super().__init__(self._kernel, host)
         self._facts = facts_of(self._kernel) if host is None else host.facts
         self.name, self._original = name or named(kernel), kernel
