@@ -16,7 +16,7 @@ from gradspec.ops.box import BoundArithmetic
 from gradspec.ops.core import operators
 from gradspec.ops.pointwise import gate, step
 from gradspec.spec.errors import UnsupportedError
-from gradspec.transforms import boxes
+from gradspec.transforms.boxes import boxes
 from graph.op_cases import GraphCase
 from graph.test_op_laws import CASES, several
 
@@ -234,6 +234,9 @@ UNKNOWN = {
     "step": lambda x: gs.where(gs.less(1.0 / x, 3.0), 1.0 + x * 0.0, -1.0 + x * 0.0),
     "equal": lambda x: gs.where(gs.equal(1.0 / x, 4.0), 1.0 + x * 0.0, -1.0 + x * 0.0),
     "integers": lambda x: gs.convert(gs.convert(1.0 / x, gs.i32), gs.f32),
+    "sums of integers": lambda x: gs.convert(gs.cumsum(gs.convert(1.0 / x, gs.i32), 0), gs.f32),
+    "equal to itself": lambda x: gs.where(gs.equal(gs.log(x), gs.log(x)), 1.0 + x * 0.0, -1.0 + x * 0.0),
+    "a number or not": lambda x: (lambda y: gs.where(gs.equal(y, y), 1.0 + x * 0.0, -1.0 + x * 0.0))(gs.log(x)),
     "quantize": lambda x: gs.dequantize(gs.quantize(1.0 / x, 0.5), 0.5),
     "gate": lambda x: gate(step(1.0 / x, -1.0, 0.0, 1.0), 1.0 + x),
     "softmax": lambda x: gs.softmax(1.0 / x),
@@ -271,3 +274,33 @@ def test_what_a_sum_absorbs_is_in_its_bounds(method: str, kernels: str) -> None:
     assert bounds.lower <= 1 <= bounds.upper
     assert kernels == "real" or bounds.lower <= graph(one) <= bounds.upper
     assert bounds.upper - bounds.lower < 128
+
+
+# --- integers that depend on the box ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [gs.i8, gs.u8, gs.i64], ids=str)
+@pytest.mark.parametrize("cells", [100, 150, 300])
+def test_counts_are_exact_and_may_wrap_around(dtype: Any, cells: int) -> None:
+    """How many cells are above ½: as many as must be to as many as may be, or any number where these do not fit."""
+    graph = gs.trace(lambda x: gs.sum(gs.convert(gs.greater(x, 0.5), dtype)), gs.f32[cells])
+    sure = np.arange(cells) < 40
+    found = gs.bounds(graph, np.where(sure, 0.75, 0).astype(np.float32), np.ones(cells, np.float32))
+    limits = np.iinfo(dtype.numpy)
+    fits = cells <= limits.max
+    assert (found.lower, found.upper) == ((40, cells) if fits else (limits.min, limits.max))
+
+
+def test_sums_of_whole_numbers_are_exact_at_a_point() -> None:
+    """With ``exact``, signs of such sums are certain, also of 0; those of other numbers are as before."""
+    weights = np.random.default_rng(0).choice(np.float32([-1, 1]), (64, 200))
+    graph = gs.trace(lambda x: gs.convert(gs.greater(gs.linear(x, weights), 0.0), gs.f32), gs.f32[200])
+    whole = np.random.default_rng(1).integers(-1, 2, 200) * 2.0
+    assert (whole @ weights.T == 0).any()
+    large = np.array([2.0**52, -(2.0**52), *whole[2:]])
+    for x, is_certain in (whole, True), (large, False), (whole * 0, True):
+        at_point = boxes(graph, BoundArithmetic(gs.f64, any=False, exact=True), [True])
+        lower, upper = at_point(x, x)
+        assert np.array_equal(lower, upper) == is_certain
+        assert np.all((lower <= (x @ weights.T > 0)) & ((x @ weights.T > 0) <= upper))
+    assert not np.array_equal(*boxes(graph, BoundArithmetic(gs.f64, any=False), [True])(whole, whole))

@@ -12,7 +12,7 @@ from gradspec.verify import Property, check, prove, robust
 from gradspec.verify.attack import Attack
 from gradspec.verify.bounding import Bounder
 from gradspec.verify.branching import InputPart, InputSplitting, SignPart, SignSplitting
-from gradspec.verify.prove import _is_surely_unsafe, flatten_graph, make_goal
+from gradspec.verify.prove import _is_exactly_unsafe, _is_surely_unsafe, flatten_graph, make_goal
 from patience import PATIENCE
 
 RANDOM = np.random.default_rng(0)
@@ -254,6 +254,47 @@ def test_bounds_at_a_point_never_take_it_for_a_counterexample_where_it_is_none(m
             assert surely or off < Fraction(1, 10**6)
     monkeypatch.setitem(prove.__globals__, "evaluate", None)
     assert prove(FEW, Property.always([-1] * 3, [1] * 3, [[1, 0]], [-1]), timeout=PATIENCE).status == "refuted"
+
+
+def binarized():
+    """Signs of sums, as ONNX has them, which have no slopes, and a softmax at the end that has next to none."""
+    w1, w2, w3 = (RANDOM.choice(np.float32([-1, 1]), shape) for shape in ((40, 60), (40, 40), (3, 40)))
+
+    def sign(x):
+        ones = [gs.convert(gs.greater(*pair), gs.f32) for pair in ((x, 0.0), (0.0, x))]
+        return gs.where(gs.equal(x, x), ones[0] - ones[1], gs.detach(x))
+
+    return gs.trace(lambda x: gs.softmax(gs.linear(sign(gs.linear(sign(gs.linear(x, w1)), w2)), w3)), gs.f32[60])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_are_attacked_by_slopes_that_stand_for_theirs(seed):
+    """Every other label of a network of signs is found near enough, where random points of the box find few or none."""
+    graph, x = binarized(), np.random.default_rng(seed).integers(0, 256, 60)
+    label = int(np.argmax(graph(x.astype(np.float32))))
+    for other in {0, 1, 2} - {label}:
+        row = np.eye(3)[label] - np.eye(3)[other]
+        result = prove(graph, Property.never(x - 90, x + 90, [row], [0]), timeout=PATIENCE)
+        assert result.status == "refuted"
+        outputs = graph(result.witness[0])
+        assert outputs[other] >= outputs[label]
+
+
+def test_counts_are_bounded_and_attacked():
+    graph = gs.trace(lambda x: gs.sum(gs.convert(gs.greater(x, 0.0), gs.i64), keepdims=True), gs.f32[20])
+    ends = [-1] * 20, [1] * 20
+    assert prove(graph, Property.always(*ends, [[1]], [20.5]), timeout=PATIENCE).status == "proved"
+    assert prove(graph, Property.always(*ends, [[1]], [12]), timeout=PATIENCE).status == "refuted"
+
+
+def test_a_counterexample_that_no_arithmetic_decides_is_none(monkeypatch):
+    """A comparison of what is computed to the last bit, by balls: no answer is given, and no error."""
+    graph = gs.trace(lambda x: gs.where(gs.greater(gs.exp(gs.log(x)), x), 1.0 + x * 0.0, 0.0 + x * 0.0), gs.f32[1])
+    (case,) = Property.never([1], [4], [[1]], [0.5]).cases
+    assert not _is_exactly_unsafe(graph, case, [Fraction(3)])
+    assert _is_exactly_unsafe(gs.trace(gs.log, gs.f32[1]), case, [Fraction(3, 2)])
+    monkeypatch.setitem(prove.__globals__, "MOST_EXACT", 0)
+    assert not _is_exactly_unsafe(gs.trace(gs.log, gs.f32[1]), case, [Fraction(3, 2)])
 
 
 def test_boxes_of_inputs_are_split_only_where_all_rows_fit():

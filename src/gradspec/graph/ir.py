@@ -371,6 +371,9 @@ class Op:
     operand of ``type``; None if the two are the identity. Without the rule, they are not fused."""
     constant: bool = False
     """The outputs do not change with the operands as far as derivatives go (comparisons, detach)."""
+    surrogate: Callable[..., Var] | None = None
+    """``surrogate(attrs, *operands)``: a function that grows with the output, and has slopes where it has none, or next
+    to none. What looks for inputs goes by these."""
 
     is_composite: bool = False
     """The operator has no kernels and no bounds; what runs or bounds graphs takes what it decomposes into."""

@@ -85,6 +85,8 @@ class BoundArithmetic:
     """The cells of a softmax after which it may be scaled anew; 0 if it never is."""
     regroups: bool = False
     """Whether ``x − c − d`` may be computed as ``x − (c + d)``."""
+    exact: bool = False
+    """Whether sums of certain whole numbers are told apart, which lose nothing; it takes a look at all their terms."""
 
     def own(self, n: float) -> float:
         """``Γ_n`` of the bounds' own computation."""

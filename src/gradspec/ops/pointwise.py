@@ -741,8 +741,10 @@ def _decompose_floor(attrs: NoAttributes, x: Var) -> tuple[Var]:
     return (OPERATORS().where(OPERATORS().greater(nearest, x), nearest - 1.0, nearest),)
 
 
-FLOOR = _pointwise_op("floor", 1, spec.floor, decompose=_decompose_floor, enclosure=increasing, constant=True)
-ROUND = _pointwise_op("round", 1, spec.round, enclosure=increasing, constant=True)
+FLOOR, ROUND = (
+    _pointwise_op(name, 1, meaning, decompose=parts, enclosure=increasing, constant=True, surrogate=lambda attrs, x: x)
+    for name, meaning, parts in (("floor", spec.floor, _decompose_floor), ("round", spec.round, None))
+)
 
 
 def floor(x: Operand) -> Var:

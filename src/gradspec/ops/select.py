@@ -8,7 +8,7 @@ from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import NoAttributes, Op, Operand, Sums, Var
 from gradspec.graph.types import DType, TensorType, boolean, require_numbers, require_one_dtype
 from gradspec.ops.box import BoundedNode, Box
-from gradspec.ops.pointwise import maximum, minimum
+from gradspec.ops.pointwise import abs, maximum, minimum
 from gradspec.ops.rules import applying, broadcast_shape, require_count, same_types
 from gradspec.ops.shape import broadcast_to, leading_batch
 from gradspec.spec import pointwise as spec
@@ -32,11 +32,20 @@ def _truths(name: str, require_dtype: Callable[..., DType]) -> Callable[..., tup
 
 
 def _maybe_equal(node: BoundedNode, a: Box, b: Box) -> Box:
-    """Certain for two points, and possible wherever the boxes meet."""
+    """Certain for two points, and of a variable with itself, unless it may be NaN; possible wherever the boxes meet."""
+    if node.node.inputs[0] is node.node.inputs[1]:
+        number = minimum(*(equal(end, end) for end in a.ends))
+        return node.between(number, equal(number, number))
     points = minimum(minimum(equal(a.lower, a.upper), equal(b.lower, b.upper)), equal(a.lower, b.lower))
     exceeds = greater if a.lower.dtype is not boolean else lambda p, q: minimum(p, equal(q, False))
     apart = maximum(exceeds(a.lower, b.upper), exceeds(b.lower, a.upper))
     return node.between(points, equal(apart, False))
+
+
+def _soft_step(attrs: NoAttributes, a: Var, b: Var) -> Var:
+    """From −1 to 1, with slopes that do not vanish far from the step."""
+    above = a - b
+    return above / (abs(above) + 1.0)
 
 
 GREATER = Op(
@@ -47,6 +56,7 @@ GREATER = Op(
     batch=leading_batch,
     enclosure=lambda node, a, b: node.between(greater(a.lower, b.upper), equal(node.at_least(b.lower, a.upper), False)),
     constant=True,
+    surrogate=_soft_step,
     selects=True,
 )
 

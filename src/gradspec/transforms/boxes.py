@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, nan
 
+import numpy as np
+
 from gradspec.graph.builder import Builder, apply, dependents
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Attributes, Node, Sums, Var
 from gradspec.graph.types import DType, TensorType, f16, f32, f64
-from gradspec.ops.box import BoundArithmetic, BoundedNode, Box, SumError, absolute, sum_of
+from gradspec.ops.box import DIGITS, BoundArithmetic, BoundedNode, Box, SumError, absolute, sum_of
+from gradspec.ops.convert import convert
+from gradspec.ops.pointwise import abs, maximum, round
 from gradspec.ops.rules import increasing
-from gradspec.ops.select import greater, less, where
+from gradspec.ops.select import equal, greater, less, where
+from gradspec.ops.shape import sum as sum_over
 from gradspec.transforms.copy import expand
 
 
@@ -98,8 +103,8 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
         products = len(varying.intersection(rule.factors)) > 1 and node.op.enclosure is not None
         if floats and not products:
             return _sum(bounded, rule, operands, varying)
-        if not floats and rule.absolute is None and not rule.max_roundings(node.attrs, *(v.type for v in node.inputs)):
-            return increasing(bounded, *operands)
+        if not floats and rule.absolute is None and not (most_roundings(node) and node.op.enclosure is not None):
+            return _sum_of_integers(bounded, operands)
     if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
         return [Box(arithmetic, point=v) for v in bounded.apply_all(*(b.lower for b in operands))]
     if node.op.enclosure is None:
@@ -110,8 +115,8 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
 
 def mark_overflow(box: Box, node: Node, var: Var, arithmetic: BoundArithmetic) -> Box:
     """The box of a stored result; where it may overflow a format that these bounds do not, nothing is known."""
-    is_moved = node.op.sums is not None and not node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs))
     most = arithmetic.overflow(var.dtype)
+    is_moved = node.op.sums is not None and not most_roundings(node)
     if is_moved or not box.varies or most == inf:
         return box
     bounded = BoundedNode(node, arithmetic)
@@ -141,6 +146,9 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
     relative = a.own(roundings) + a.kernel(term_count, stored) + a.storage(stored) * (1 + is_biased)
     margin = a.own(term_count + 8)  # the abs_sum, the reach and the ends are rounded too
     error = abs_sum * a.above((relative + a.own(2)) * (1 + margin)) + a.above(a.underflow(roundings, stored))
+    if a.exact and rule.coefficient_quantum(node.attrs, *types) >= 1:
+        off = _off_whole(operands)
+        error = where(less(abs_sum + where(equal(off, 0.0), off, inf), 2.0 ** (DIGITS[a.dtype] - 2)), 0.0, error)
     certain = error
     if a.any and stored is not f16:
         error, certain = _overflowing(error, abs_sum, a.largest(stored), roundings, a.own(8 * term_count))
@@ -157,6 +165,28 @@ def _sum(node: BoundedNode, rule: Sums, operands: Sequence[Box], varying: set[in
 
     apart = None if certain is error else ends
     return (Box(a, ball=ball, ends=apart, term_count=term_count, abs_sum=lambda: abs_sum, sum_error=sum_error),)
+
+
+def _off_whole(operands: Sequence[Box]) -> Var:
+    """0 if each operand is certainly one whole number in every cell, else positive or NaN."""
+    away = [abs(end - round(end)) for box in operands for end in box.ends] + [box.upper - box.lower for box in operands]
+    return sum_of([sum_over(part, None) for part in away])
+
+
+def _sum_of_integers(node: BoundedNode, operands: Sequence[Box]) -> Sequence[Box]:
+    """Of integers, with coefficients that are not negative; where a sum may wrap around, it is anything."""
+    found, a, roundings = increasing(node, *operands), node.arithmetic, most_roundings(node.node)
+    if not roundings or not any(box.varies for box in operands):
+        return found
+    sizes = [maximum(*(abs(convert(end, a.dtype)) for end in box.ends)) for box in operands]
+    limits = np.iinfo(node.stored.dtype.numpy)
+    fits = less(node.apply(*sizes), limits.max / (1.0 + a.own(8 * roundings)))
+    return [node.between(where(fits, found[0].lower, limits.min), where(fits, found[0].upper, limits.max))]
+
+
+def most_roundings(node: Node) -> int:
+    """Of a term in a sum of products; 0 if it is no such sum, too."""
+    return node.op.sums.max_roundings(node.attrs, *(v.type for v in node.inputs)) if node.op.sums is not None else 0
 
 
 def _overflowing(error: Var, abs_sum: Var, most: float, roundings: int, margin: float) -> tuple[Var, Var]:

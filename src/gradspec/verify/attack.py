@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from gradspec.graph.builder import apply
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Array
+from gradspec.graph.ir import Array, Var
+from gradspec.ops.pointwise import detach
 from gradspec.runtime.compiled import compile
+from gradspec.transforms.copy import Copier
 
 LEAST_POINTS, MOST_POINTS, MOST_CELLS, STEPS = 8, 256, 2**20, 30
 """How many points are moved together, fewer of larger networks, and how often."""
@@ -24,7 +27,7 @@ class Attack:
     def __init__(self, graph: Graph) -> None:
         cells = sum(v.type.size for node in graph.nodes for v in node.outputs)
         self.points = int(min(MOST_POINTS, max(LEAST_POINTS, 1 << (MOST_CELLS // max(cells, 1)).bit_length() >> 1)))
-        self.graph, self._run = graph, compile(graph.batch(self.points).vjp())
+        self._run = compile(_straight_through(graph).batch(self.points).vjp())
 
     def nearest(
         self,
@@ -84,3 +87,26 @@ class Attack:
         part[self.points // 2 :] = part[self.points // 2 :] > 0.5
         part[:middles] = 0.5
         return np.asarray(np.clip(low + part * (high - low), low, high), low.dtype)
+
+
+def _straight_through(graph: Graph) -> Graph:
+    """The same values, with the slopes of surrogates where operators have none, and at the end of the graph.
+
+    A value ``y`` with the surrogate ``s`` is ``y + (s − s)``, of which the second ``s`` is held. What only converts or
+    moves such values, to integers too, does so to the surrogate.
+    """
+    copy, last, soft = Copier(graph), set(graph.outputs), dict[Var, Var]()
+    for node in reversed(graph.nodes):
+        last |= {v for v in node.inputs if node.op.is_data_movement and last.intersection(node.outputs)}
+    for node in graph.nodes:
+        copy.node(node)
+        (out, *more), inputs = node.outputs, node.inputs
+        if node.op.surrogate is not None and inputs[0].type.is_float and (node.op.constant or out in last):
+            soft[out] = node.op.surrogate(node.attrs, *copy.all(inputs))
+        elif not more and len(inputs) == 1 and inputs[0] in soft and node.op.linear is not None:
+            moved = apply(node.op, node.attrs, soft[inputs[0]])
+            soft[out] = moved if moved.type.is_float else soft[inputs[0]]
+        if out in soft and out.type.is_float:
+            slope = soft.pop(out)
+            copy.assign(node, [copy(out) + (slope - detach(slope))])
+    return copy.builder.build(copy.all(graph.outputs), allow_unused=True)

@@ -19,12 +19,14 @@ from gradspec.graph.ir import Array, Var
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import f64
 from gradspec.ops.box import BoundArithmetic
+from gradspec.ops.convert import convert
 from gradspec.ops.layout import concat
 from gradspec.ops.shape import reshape
 from gradspec.runtime.compiled import compile
 from gradspec.runtime.evaluate import evaluate
-from gradspec.spec.errors import ShapeError, UnsupportedError
-from gradspec.transforms.boxes import boxes
+from gradspec.spec import scalar
+from gradspec.spec.errors import AmbiguityError, ShapeError, UnsupportedError
+from gradspec.transforms.boxes import boxes, most_roundings, own_dtype
 from gradspec.transforms.copy import inline
 from gradspec.transforms.trace import trace
 from gradspec.verify.attack import Attack
@@ -52,7 +54,7 @@ from gradspec.verify.certificate import (
     property_digest,
     sign_tree,
 )
-from gradspec.verify.property import Conjunction, Inequality, InputBox, Property, PropertyCase, size_of
+from gradspec.verify.property import Conjunction, Inequality, InputBox, Property, PropertyCase, fractions, size_of
 from gradspec.verify.refining import Refining
 
 FEW_INPUTS = 12
@@ -63,6 +65,9 @@ FIRST_STEPS, STEPS = 30, 6
 
 REFINING_SHARE = 0.1
 """The share of the time that is left for slopes of inner layers, where lines alone prove nothing."""
+
+MOST_EXACT = 2**22
+"""Products and sums of a network that is run in exact numbers, which takes some seconds."""
 
 ATTACKS, ATTACK_SHARE = 4, 0.1
 """Rounds of attack where lines alone prove nothing, and the share of the time that further ones may take."""
@@ -262,7 +267,7 @@ class _Search:
         if not alone.is_counterexample(x, values):
             return False
         surely = bounder is not None and _is_surely_unsafe(bounder, case, x)
-        return surely or alone.is_counterexample(x, _exact_outputs(self._graph, x))
+        return surely or _is_exactly_unsafe(self._graph, case, x)
 
     # --- proof --------------------------------------------------------------------------------------------------------
 
@@ -421,7 +426,8 @@ class _Flat:
     def __init__(self, source: Graph, with_inputs: bool) -> None:
         def flat(*inputs: Var) -> Any:
             results = [*inline(source, inputs), *(inputs if with_inputs else ())]
-            return concat([reshape(v, (prod(v.shape),)) for v in results])
+            numbers = [v if v.type.is_float else convert(v, own_dtype(source)) for v in results]
+            return concat([reshape(v, (prod(v.shape),)) for v in numbers])
 
         self.source, self.graph = source, trace(flat, *(v.type for v in source.inputs))
 
@@ -481,24 +487,35 @@ def _is_surely_unsafe(bounder: Bounder, case: PropertyCase, x: tuple[Fraction, .
     """Whether all outputs that bounds in float64 allow at a point satisfy some conjunction."""
     graph = bounder.graph
     if "point" not in bounder.runs:
-        bounder.runs["point"] = compile(boxes(graph, BoundArithmetic(f64, any=False), bounder.bounded).simplify())
+        bounder.runs["point"] = compile(
+            boxes(graph, BoundArithmetic(f64, any=False, exact=True), bounder.bounded).simplify()
+        )
     pairs = zip(*(unflatten(end, graph.inputs) for end in InputBox(x, x).outer()), strict=True)
     ends = bounder.runs["point"](*(end for pair in pairs for end in pair))
-    if not np.isfinite(ends).all():
-        return False
+    return bool(np.isfinite(ends).all()) and _surely_holds(case, x, [list(map(Fraction, end.tolist())) for end in ends])
+
+
+def _surely_holds(case: PropertyCase, x: Sequence[Fraction], ends: Sequence[Sequence[Fraction]]) -> bool:
+    """Whether all outputs between two ends satisfy some conjunction: those, too, that make left sides largest."""
 
     def holds(row: Inequality) -> bool:
-        """The outputs that make the left side largest keep to the bound."""
-        return row.holds(x, {j: Fraction(float(ends[c > 0][j])) for j, c in row.outputs})
+        return row.holds(x, {j: ends[c > 0][j] for j, c in row.outputs})
 
     return any(all(map(holds, conjunction.inequalities)) for conjunction in case.unsafe)
 
 
-def _exact_outputs(graph: Graph, x: Sequence[Fraction]) -> list[Any]:
-    """What the specification gives: in rationals, or in balls where the graph leaves them."""
+def _is_exactly_unsafe(graph: Graph, case: PropertyCase, x: Sequence[Fraction]) -> bool:
+    """What the specification says: in rationals, or in balls where the graph leaves them; no, if it would take long."""
+    if sum(v.type.size * max(1, most_roundings(node)) for node in graph.nodes for v in node.outputs) > MOST_EXACT:
+        return False
     arrays = unflatten(np.array(x, object), graph.inputs)
     try:
-        values = evaluate(graph, *arrays, domain=exact)
-    except UnsupportedError:
-        values = evaluate(graph, *arrays, domain=ball(128))
-    return [cell for t in (values if isinstance(values, tuple) else (values,)) for cell in t.cells]
+        try:
+            values = evaluate(graph, *arrays, domain=exact)
+        except UnsupportedError:
+            values = evaluate(graph, *arrays, domain=ball(128))
+        cells = [cell for t in (values if isinstance(values, tuple) else (values,)) for cell in t.cells]
+        ends = [fractions(found, "y", len(cells)) for found in zip(*map(scalar.ends, cells), strict=True)]
+    except (AmbiguityError, ArithmeticError, ValueError):  # balls that do not decide a comparison; no number
+        return False
+    return _surely_holds(case, x, ends)
