@@ -289,6 +289,7 @@ def check(
 @click.argument("property", type=click.Path(), required=False)
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds in all for one property. [60, or what a list says]")
 @click.option("--kernels", type=click.Choice(["any", "real"]), default="any", help="What a proof holds for. [any]")
+@click.option("--device", default="cpu", help="Where bounds are computed: cpu, cuda, or one GPU of several. [cpu]")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the search for counterexamples. [0]")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--report", type=click.Path(), help="Write one HTML page: margins, and what costs the most width.")

@@ -8,6 +8,7 @@ from gradspec.ops.box import BoundArithmetic
 from gradspec.transforms.boxes import varying
 from gradspec.transforms.patches import patched_lines
 from gradspec.verify.bounding import Bounder, Patches
+from gradspec.verify.execution import execution_on
 
 
 def weights(*shape):
@@ -73,7 +74,9 @@ def test_patches_agree_with_planes(function, shape, rank):
     made = patched_lines(graph, bounder.arithmetic, bounder.bounded, output, bounder.pre_activations, rank)
     assert made is not None
     cells = np.arange(output.type.size)
-    low, high = Patches(output, rank, made, np.float32).bounds([*inputs, *known.flat()], cells)
+    low, high = Patches(output, rank, made, np.float32, execution_on("cpu", gs.f32)).bounds(
+        [*inputs, *known.flat()], cells
+    )
     rows = np.eye(output.type.size, dtype=np.float32).reshape(-1, *output.shape)
     np.testing.assert_allclose(low, bounder.lower(inputs, known, output, rows), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(high, -bounder.lower(inputs, known, output, -rows), rtol=1e-4, atol=1e-5)

@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.graph.builder import Builder
+from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.types import TensorType, i64
 from gradspec.ops.box import BoundArithmetic
-from gradspec.runtime.compiled import compile
+from gradspec.ops.loss import PUT_LABEL, PutLabel
+from gradspec.ops.shape import reshape
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
-from gradspec.transforms.copy import expand
+from gradspec.transforms.copy import expand, inline
 from gradspec.transforms.lines import lines, relaxed
 from gradspec.transforms.patches import PatchedLines, patched_lines
 from gradspec.transforms.simplify import split
-
-MOST_CELLS = 2**22
-"""The coefficients that one pass of lines carries at most, in its largest variable."""
+from gradspec.transforms.trace import trace
+from gradspec.verify.execution import Execution, execution_on
 
 Ends = tuple[Array, Array]
 
@@ -30,10 +31,11 @@ Ends = tuple[Array, Array]
 class Bounder:
     """Bounds of one graph over boxes of its first inputs; everything is compiled once, and used for every box."""
 
-    def __init__(self, graph: Graph, count: int, kernels: str) -> None:
+    def __init__(self, graph: Graph, count: int, kernels: str, device: str = "cpu") -> None:
         self.graph = graph = expand(graph)
         self.bounded = [i < count for i in range(len(graph.inputs))]
         self.arithmetic = BoundArithmetic(own_dtype(graph), any=kernels == "any")
+        self.execution = execution_on(device, self.arithmetic.dtype)
         self.relaxed = relaxed(graph, self.bounded)
         makers = {v: node for node in graph.nodes for v in node.outputs}
         moving = varying(graph, self.bounded)
@@ -63,7 +65,7 @@ class Bounder:
 
     @cached_property
     def _boxes(self) -> Callable[..., Any]:
-        return compile(self.boxes_graph())
+        return self.execution.compile(self.boxes_graph())
 
     def boxes(self, inputs: Sequence[Array], known: IntermediateBounds) -> tuple[IntermediateBounds, list[Ends]]:
         """The boxes of the inner variables and of the outputs."""
@@ -87,40 +89,43 @@ class Bounder:
             whole = lines(self.graph, self.arithmetic, self.bounded, target, self.pre_activations).simplify()
             coefficients = whole.inputs[-1]
             early, late = split(whole, [coefficients])
-            self.runs[target] = compile(early), late
+            self.runs[target] = self.execution.compile_early(early), late
         return self.runs[target]  # type: ignore[no-any-return]
 
-    def _rows(self, target: Var, count: int) -> Callable[..., Any]:
-        if (target, count) not in self.runs:
+    def _rows(self, target: Var, count: int, of_cells: bool) -> Callable[..., Any]:
+        """So many rows of a target: as they are, or of single cells, by number and coefficient."""
+        key = target, count, of_cells
+        if key not in self.runs:
             _, late = self._lines(target)
-            axes = [None] * (len(late.inputs) - 1) + [0]
-            self.runs[target, count] = compile(late.batch(count, axes).simplify())
-        return self.runs[target, count]  # type: ignore[no-any-return]
+            rows = late.batch(count, [None] * (len(late.inputs) - 1) + [0])
+            self.runs[key] = self.execution.compile((_of_cells(rows) if of_cells else rows).simplify())
+        return self.runs[key]  # type: ignore[no-any-return]
 
-    def lower(self, inputs: Sequence[Array], known: IntermediateBounds, target: Var, rows: Array) -> Array:
-        """A lower bound of each of ``rows``, linear functions of ``target``, over the box."""
+    def lower(self, inputs: Sequence[Array], known: IntermediateBounds, target: Var, *rows: Array) -> Array:
+        """A lower bound of each of ``rows``, linear functions of ``target``, over the box.
+
+        A row is an array, or has one cell: then its coefficient is given, and the cell's number.
+        """
         early, _ = self._lines(target)
         middle = early(*inputs, *known.flat())
-        middle = middle if isinstance(middle, tuple) else (middle,)
-        results = []
-        for first in range(0, len(rows), self._most_rows):
-            part = rows[first : first + self._most_rows]
-            size = next((n for n in (16, 64) if len(part) <= n), self._most_rows)  # so that few graphs are compiled
-            padded = np.zeros((size, *part.shape[1:]), part.dtype)
-            padded[: len(part)] = part
-            results.append(self._rows(target, len(padded))(*middle, padded)[: len(part)])
-        return np.concatenate(results) if results else np.zeros(0, self.arithmetic.dtype.numpy)
-
-    @cached_property
-    def _most_rows(self) -> int:
-        fitting = MOST_CELLS // max(self.largest, 1)
-        return int(max(16, min(512, 1 << fitting.bit_length() >> 1)))
+        middle, count = middle if isinstance(middle, tuple) else (middle,), len(rows[0])
+        fitting = 1 << int(self.execution.most_cells // self.largest).bit_length() >> 1
+        most = max(16, min(self.execution.most_rows, fitting))
+        results = [np.zeros(0, self.arithmetic.dtype.numpy)]
+        for first in range(0, count, most):
+            part = [a[first : first + most] for a in rows]
+            size = next((n for n in (16, 64) if len(part[0]) <= n), most)  # so that few graphs are compiled
+            padded = [np.zeros((size, *a.shape[1:]), a.dtype) for a in part]
+            for whole, some in zip(padded, part, strict=True):
+                whole[: len(some)] = some
+            results.append(self._rows(target, size, len(rows) > 1)(*middle, *padded)[: len(part[0])])
+        return np.concatenate(results)
 
     @cached_property
     def largest(self) -> int:
         """The cells of the largest variable."""
         computed = (v for node in self.graph.nodes for v in node.outputs)
-        return int(max(v.type.size for v in (*self.graph.inputs, *computed)))
+        return int(max(1, *(v.type.size for v in (*self.graph.inputs, *computed))))
 
     def tighten(self, inputs: Sequence[Array], known: IntermediateBounds) -> IntermediateBounds:
         """Bounds of the inner variables by lines, each with what is known of those before it."""
@@ -146,9 +151,9 @@ class Bounder:
         if patches is not None and patches.pay(cells):
             below, above = patches.bounds([*inputs, *known.flat()], cells)
         else:
-            rows = np.zeros((len(cells), *var.shape), self.arithmetic.dtype.numpy)
-            rows.reshape(len(cells), -1)[np.arange(len(cells)), cells] = 1
-            below, above = (sign * self.lower(inputs, known, var, sign * rows) for sign in (1, -1))
+            signs = np.repeat(np.array([1, -1], self.arithmetic.dtype.numpy), len(cells))
+            found = signs * self.lower(inputs, known, var, signs, np.tile(cells, 2))
+            below, above = found[: len(cells)], found[len(cells) :]
         low.flat[cells], high.flat[cells] = np.fmax(low.flat[cells], below), np.fmin(high.flat[cells], above)
         return low, high
 
@@ -159,8 +164,8 @@ class Bounder:
                 (rank, patched_lines(self.graph, self.arithmetic, self.bounded, var, self.pre_activations, rank))
                 for rank in range(var.ndim - 1, 0, -1)
             )
-            dtype = self.arithmetic.dtype.numpy
-            self.runs["patches", var] = next((Patches(var, rank, of, dtype) for rank, of in made if of), None)
+            dtype, run = self.arithmetic.dtype.numpy, self.execution
+            self.runs["patches", var] = next((Patches(var, rank, of, dtype, run) for rank, of in made if of), None)
         return self.runs["patches", var]  # type: ignore[no-any-return]
 
     def undecided(self, var: Var, low: Array, high: Array) -> Array:
@@ -178,17 +183,17 @@ class Bounder:
 class Patches:
     """Bounds of single cells by their receptive fields: all channels of some positions at a time."""
 
-    def __init__(self, var: Var, rank: int, lines: PatchedLines, dtype: Any) -> None:
+    def __init__(self, var: Var, rank: int, lines: PatchedLines, dtype: Any, execution: Execution) -> None:
         self._positions, self._share = prod(var.shape[var.ndim - rank :]), lines.share
         lead = var.shape[: var.ndim - rank]
         unit = np.eye(prod(lead), dtype=dtype).reshape(prod(lead), *lead, *(1,) * rank)
         self._rows = np.concatenate([unit, -unit])
-        self._tables = compile(lines.tables.simplify())
+        self._tables = execution.compile_early(lines.tables.simplify())
         tables = len(lines.row.inputs) - 1
         largest = max(v.type.size for v in lines.row.inputs) * len(self._rows)
-        self._together = int(max(1, min(self._positions, MOST_CELLS // largest)))
+        self._together = int(max(1, min(self._positions, execution.most_cells // largest)))
         rows = lines.row.simplify().batch(len(self._rows), [0, *[None] * tables])
-        self._run = compile(rows.batch(self._together, [None, *[0] * tables]).simplify())
+        self._run = execution.compile(rows.batch(self._together, [None, *[0] * tables]).simplify())
 
     def pay(self, cells: Array) -> bool:
         """Whether all channels of the cells' positions take less work than planes of the cells alone."""
@@ -226,6 +231,18 @@ class IntermediateBounds:
 
     def flat(self) -> list[Array]:
         return [end for pair in self.ends.values() for end in pair]
+
+
+def _of_cells(rows: Graph) -> Graph:
+    """A graph of rows, its last input, that are 0 but for one cell: given are a number for each row, and the cell's."""
+    *middle, last = (v.type for v in rows.inputs)
+
+    def function(*given: Var) -> Any:
+        *before, numbers, cells = given
+        unit = apply(PUT_LABEL, PutLabel(1, last.size // last.shape[0]), numbers, cells)
+        return inline(rows, [*before, reshape(unit, last.shape)])
+
+    return trace(function, *middle, TensorType(last.dtype, last.shape[:1]), TensorType(i64, last.shape[:1]))
 
 
 def _singly_mixed(graph: Graph, bounded: Sequence[bool]) -> set[Var]:

@@ -51,10 +51,11 @@ MOST_BOUNDERS = 32
 _bounders = LRUCache[Bounder](MOST_BOUNDERS)
 
 
-def bounder(graph: Graph, count: int, kernels: str) -> Bounder:
+def bounder(graph: Graph, count: int, kernels: str, device: str = "cpu") -> Bounder:
     """What bounds a graph over boxes of its first ``count`` inputs; it is kept, and keeps the graph."""
     require_kernels(kernels)
-    return _bounders.get_or_make((id(graph), count, kernels), lambda: Bounder(graph, count, kernels))
+    key = (id(graph), count, kernels, device)
+    return _bounders.get_or_make(key, lambda: Bounder(graph, count, kernels, device))
 
 
 def bounds(
@@ -66,6 +67,7 @@ def bounds(
     kernels: str = "any",
     C: object = None,  # noqa: N803  (as in papers)
     progress: bool = False,
+    device: str = "cpu",
 ) -> Bounds:
     """Lower and upper bounds of the outputs, or of linear functions ``C`` of the one output, over a box of inputs.
 
@@ -74,7 +76,7 @@ def bounds(
     cost of three runs), ``"crown"`` (linear bounds, which know that cells move together) or ``"alpha"`` (lines whose
     free slopes are optimised). With ``kernels="any"`` the bounds hold for whatever any conforming kernel computes, with
     ``"real"`` for the real numbers only; in both, the rounding of the bounds' own computation is accounted for.
-    ``progress`` shows a bar while slopes are optimised.
+    ``progress`` shows a bar while slopes are optimised. ``device="cuda"`` computes them by PyTorch on a GPU.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -89,7 +91,7 @@ def bounds(
     require_graph("bounds", graph)
     _require("method", method, METHODS)
     lows, highs = (v if isinstance(v, tuple) else (v,) for v in (lower, upper))
-    found = bounder(graph, len(lows), kernels)
+    found = bounder(graph, len(lows), kernels, device)
     inputs = prepare_inputs(graph, found, lows, highs, others)
     rows = None if C is None else prepare_rows(graph, found, np.asarray(C))
     with _bar(progress and method == "alpha") as advance:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Array, Var
-from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
 from gradspec.verify.certificate import Leaf, Tree, node_numbers, sparse
@@ -104,6 +103,8 @@ class InputSplitting:
         self._inner, self._dtype = bounder.pre_activations, bounder.arithmetic.dtype.numpy
         self._targets = [v for v in self._inner if v not in bounder.single]
         self._together = int(max(1, min(MOST_TOGETHER, MOST_COEFFICIENTS // (ROWS * bounder.largest))))
+        self._together *= bounder.execution.parts
+        self.most = MOST_BOXES * bounder.execution.parts
 
     @staticmethod
     def fits(bounder: Bounder) -> bool:
@@ -176,7 +177,7 @@ class InputSplitting:
                 slopes = target is b.graph.outputs[0]
                 graph = lines(b.graph, b.arithmetic, b.bounded, target, b.pre_activations, slopes=slopes).simplify()
                 graph = graph.batch(count, [*[None] * (len(graph.inputs) - 1), 0])
-            b.runs[key] = compile(graph.batch(self._together).simplify())
+            b.runs[key] = b.execution.compile(graph.batch(self._together).simplify())
         return b.runs[key]  # type: ignore[no-any-return]
 
 
@@ -251,6 +252,8 @@ class SignSplitting:
         self._lines = FreeLines(bounder, bounder.graph.outputs[0], rows)
         largest = max((v.type.size for v in bounder.pre_activations), default=1)
         self.together = int(max(FEW_TOGETHER, min(MOST_TOGETHER, CELLS_TOGETHER // (largest * rows))))
+        self._sizes = [n for n in (FEW_TOGETHER, MOST_TOGETHER) if n < self.together * bounder.execution.parts]
+        self.together *= bounder.execution.parts
         *self._starts, cells = np.cumsum([0, *(v.type.size for v in self._inner)])
         """Of each inner variable, the number of its first cell among all cells."""
         self._tried, self._gained = np.zeros(cells), np.zeros(cells)
@@ -260,7 +263,7 @@ class SignSplitting:
         """The waiting parts that may hold free numbers; others start from the usual ones."""
 
     def bound_parts(self, parts: Sequence[SignPart], steps: int) -> BoundedParts:
-        size = FEW_TOGETHER if len(parts) <= FEW_TOGETHER else self.together
+        size = next((n for n in self._sizes if len(parts) <= n), self.together)
         padded = [*parts, *[parts[-1]] * (size - len(parts))]
         known = self._stack_known(padded)
         rows = np.stack([self._rows[part.conjunction] for part in padded])

@@ -79,6 +79,7 @@ def campaign(
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
     progress: CampaignWatch | None = None,
+    device: str = "cpu",
 ) -> list[InstanceAnswer]:
     """Verify many instances, and return the outcomes in order.
 
@@ -92,14 +93,18 @@ def campaign(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs is {jobs}; use at least one")
     listed = [i if timeout is None else replace(i, seconds=timeout) for i in _list_instances(instances)]
-    return VerifyCampaign(listed, kernels, seed, output, progress or (lambda _: None)).run(executor, jobs)
+    watch = progress or (lambda _: None)
+    return VerifyCampaign(listed, output, watch, kernels=kernels, seed=seed, device=device).run(executor, jobs)
 
 
 class VerifyCampaign:
     """One run. Ctrl-C ends it, and what was answered is in the file."""
 
-    def __init__(self, listed: list[Instance], kernels: str, seed: int, output: object, watch: CampaignWatch) -> None:
-        self._listed, self._kernels, self._seed, self._watch = listed, kernels, seed, watch
+    def __init__(
+        self, listed: list[Instance], output: object, watch: CampaignWatch, *, kernels: str, seed: int, device: str
+    ) -> None:
+        self._listed, self._watch = listed, watch
+        self._options: dict[str, Any] = {"kernels": kernels, "seed": seed, "device": device}
         self._kept = AnswerFile(output, kernels, seed) if output is not None else None
         self._token = secrets.token_hex(8)
         self._outcomes: dict[int, InstanceAnswer] = {}
@@ -133,7 +138,7 @@ class VerifyCampaign:
         is_final = self._losses[number] > TRIES  # here as well
         if is_final:
             why = f"{type(error).__name__}: {error}"
-            self._enter(number, Answer("unknown", kernels=self._kernels, error=why))
+            self._enter(number, Answer("unknown", kernels=self._options["kernels"], error=why))
         return is_final
 
     @contextmanager
@@ -149,7 +154,7 @@ class VerifyCampaign:
     def _question(self, number: int) -> Question:
         instance = self._listed[number]
         network, property = (os.path.abspath(path) for path in (instance.network, instance.property))
-        return Question(network, property, instance.seconds, self._kernels, self._seed)
+        return Question(network, property, instance.seconds, **self._options)
 
     def _progress(self, number: int) -> Callable[[Mapping[str, Any]], None]:
         def tell(message: Mapping[str, Any]) -> None:

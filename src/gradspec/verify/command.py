@@ -49,6 +49,7 @@ class VerifyRequest:
     check: str | None = None
     jobs: int | None = None
     output: str | None = None
+    device: str = "cpu"
     begun: float | None = None
     """When the command began, by ``time.monotonic``: one property has its seconds from then on."""
 
@@ -96,6 +97,7 @@ def _one(request: VerifyRequest, property: str) -> int:
         request.seed,
         explain=request.report is not None,
         certificate=None if request.certificate is None else os.path.abspath(request.certificate),
+        device=request.device,
     )
     with closing(Solver(SolverSettings(get_num_threads()))) as solver:
         try:
@@ -181,6 +183,7 @@ def _many(request: VerifyRequest) -> int:
                 kernels=request.kernels,
                 seed=request.seed,
                 output=request.output,
+                device=request.device,
                 progress=watch,
             )
         except KeyboardInterrupt:

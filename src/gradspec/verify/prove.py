@@ -33,7 +33,6 @@ from gradspec.verify.attack import Attack
 from gradspec.verify.bounding import Bounder, unflatten
 from gradspec.verify.bounds import bounder, require_kernels
 from gradspec.verify.branching import (
-    MOST_BOXES,
     MOST_PARTS,
     InputPart,
     InputSplitting,
@@ -83,6 +82,7 @@ class ProofProgress:
 
 
 Report = Callable[[ProofProgress], None]
+BounderOf = Callable[[Graph, int], Bounder]
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,13 @@ def prove(
     kernels: str = "any",
     seed: int = 0,
     report: Report | None = None,
+    device: str = "cpu",
 ) -> Result:
     """Prove that no input of the property's boxes is unsafe, or find one that is.
 
     With ``kernels="any"`` a proof holds for whatever conforming kernels compute on inputs of the graph's dtype. A
     counterexample is checked as the compiled kernels run it and, by bounds or in rational numbers, of the reals.
+    ``device="cuda"`` computes the bounds by PyTorch on a GPU.
 
     >>> import gradspec as gs
     >>> import numpy as np
@@ -139,7 +141,8 @@ def prove(
     require_graph("prove", graph)
     require_kernels(kernels)
     _fits(graph, property)
-    search = _Search(graph, property, kernels, begun + timeout, seed, report)
+    make_bounder = partial(bounder, kernels=kernels, device=device)
+    search = _Search(graph, property, make_bounder, begun + timeout, seed, report)
     margin, status, witness = np.inf, "proved", None
     for numbers in _group_cases(property.cases):
         status, found, witness = search.decide(numbers)
@@ -170,8 +173,9 @@ def _group_cases(cases: Sequence[PropertyCase]) -> list[list[int]]:
 
 
 def robust(
-    graph: Graph, x: Any, eps: Any, label: int, *, timeout: float = 60.0, kernels: str = "any", **pixels: Any
-) -> Result:
+    graph: Graph, x: Any, eps: Any, label: int, *, timeout: float = 60.0, kernels: str = "any", device: str = "cpu",
+    **pixels: Any,
+) -> Result:  # fmt: skip
     """Whether a classifier gives ``label`` for every image whose pixels differ from those of ``x`` by at most ``eps``.
 
     ``pixels`` are ``mean``, ``std``, ``clip`` and ``axis``, as ``Property.robust`` takes them.
@@ -184,7 +188,8 @@ def robust(
     """
     require_graph("robust", graph)
     classes = graph.outputs[0].type.size
-    return prove(graph, Property.robust(x, eps, label, classes, **pixels), timeout=timeout, kernels=kernels)
+    property = Property.robust(x, eps, label, classes, **pixels)
+    return prove(graph, property, timeout=timeout, kernels=kernels, device=device)
 
 
 def _fits(graph: Graph, property: Property) -> None:
@@ -205,9 +210,9 @@ def _fits(graph: Graph, property: Property) -> None:
 
 class _Search:
     def __init__(
-        self, graph: Graph, property: Property, kernels: str, deadline: float, seed: int, report: Report | None
+        self, graph: Graph, property: Property, bounder: BounderOf, deadline: float, seed: int, report: Report | None
     ) -> None:
-        self._graph, self._property, self._kernels = graph, property, kernels
+        self._graph, self._property, self._bounder = graph, property, bounder
         self._deadline, self._report = deadline, report
         self._random, self._begun, self._attacked = np.random.default_rng(seed), time.monotonic(), 0.0
         self.parts = 0
@@ -275,7 +280,7 @@ class _Search:
         self, numbers: Sequence[int], cases: Sequence[PropertyCase]
     ) -> tuple[str, float, tuple[Array, ...] | None]:
         graph = flatten_graph(self._graph, any(conjunction.names_inputs for conjunction in cases[0].unsafe))
-        found = bounder(graph, len(graph.inputs), self._kernels)
+        found = self._bounder(graph, len(graph.inputs))
         own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
         boxes = [[end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends] for case in cases]
         moving = max(sum(int(np.sum(b > a)) for a, b in zip(of[::2], of[1::2], strict=True)) for of in boxes)
@@ -315,9 +320,9 @@ class _Search:
         roots = [InputPart(case, low, high) for case, (low, high) in enumerate(flat)]
         while roots or len(queue):
             self._check_time()
-            parts, roots = roots[:MOST_BOXES], roots[MOST_BOXES:]
+            parts, roots = roots[: splitting.most], roots[splitting.most :]
             if not parts:
-                taken = queue.pop(MOST_BOXES // 2)
+                taken = queue.pop(splitting.most // 2)
                 parts = [half for part, axis in taken for half in split_box(part, axis, trees[part.case])]
             margins, axes = splitting.bound_parts(parts)
             self.parts += len(parts)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Array, Var
-from gradspec.runtime.compiled import compile
 from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, IntermediateBounds
 
@@ -109,7 +108,7 @@ class FreeLines:
             whole = lines(b.graph, b.arithmetic, b.bounded, self.target, inner, self.shared, self.multiplied)
             graph = whole.simplify().batch(self.rows, [*[None] * fixed, *[0] * (1 + free)])
             graph = graph.vjp(tuple(wrt)) if gradient else graph
-            self._runs[key] = compile(graph.batch(domains).simplify())
+            self._runs[key] = b.execution.compile(graph.batch(domains).simplify())
         return self._runs[key]  # type: ignore[no-any-return]
 
     def gradient(self, domains: Sequence[Array], free: Free, of: Array) -> list[Array]:

@@ -46,6 +46,7 @@ class Question:
     explain: bool = False
     certificate: str | None = None
     """The file that a proof is saved to."""
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

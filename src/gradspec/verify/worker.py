@@ -1,6 +1,7 @@
 """A process that proves: ``python -m gradspec.verify.worker``. It may be stopped at any moment, or fail.
 
-It reads one JSON request per line, ``{"network", "property", "seconds", "kernels", "seed", "explain", "certificate"}``,
+It reads one JSON request per line, ``{"network", "property", "seconds", "kernels", "seed", "explain", "certificate",
+"device"}``,
 and answers with JSON lines:
 
     (greeting)          {"ready": true}
@@ -59,8 +60,8 @@ class VerifyWorker:
         try:
             graph, property = self._network(request["network"]), read_vnnlib(request["property"])
             left = request["seconds"] - (monotonic() - begun)
-            options = {"kernels": request["kernels"], "seed": request["seed"], "report": self._tell}
-            result = prove(graph, property, timeout=max(0.0, left), **options)
+            options = {name: request[name] for name in ("kernels", "seed", "device")}
+            result = prove(graph, property, timeout=max(0.0, left), report=self._tell, **options)
         except WRONG as error:
             self._say({"wrong": str(error) or type(error).__name__})
             return

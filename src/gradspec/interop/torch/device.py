@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from math import pi, prod, sqrt
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from gradspec.backends.xp import lowerings
 from gradspec.backends.xp.namespace import Namespace
 from gradspec.backends.xp.windows import add_bias, as_samples, extents, unit_axis
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Node, Var
+from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.types import STORED, DType, bf16, f16
 from gradspec.interop.extras import require
 from gradspec.interop.torch.types import tensor_of, torch_dtype
@@ -197,15 +198,15 @@ def _taps(attrs: StatedWindows) -> list[tuple[Any, ...]]:
     return places
 
 
-def _unfold(attrs: StatedWindows, x: Tensor) -> Tensor:
+def unfold(attrs: StatedWindows, x: Tensor) -> Tensor:
     """``(*lead, C, *sizes)`` to ``(*lead, C·taps, windows)``."""
     *lead, channels = x.shape[: x.ndim - attrs.rank]
     cells = _pad_or_crop(x, extents(attrs))
-    columns = torch.stack([cells[tap].reshape(*lead, channels, prod(attrs.outputs)) for tap in _taps(attrs)], -2)
+    columns = torch.stack([cells[tap] for tap in _taps(attrs)], len(lead) + 1)
     return columns.reshape(*lead, channels * prod(attrs.kernel), prod(attrs.outputs))
 
 
-def _fold(attrs: StatedWindows, x: Tensor) -> Tensor:
+def fold(attrs: StatedWindows, x: Tensor) -> Tensor:
     *lead, rows, _ = x.shape
     channels, ends = rows // prod(attrs.kernel), extents(attrs)
     columns = x.reshape(*lead, channels, prod(attrs.kernel), *attrs.outputs)
@@ -222,25 +223,15 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "conv_weight_grad": _conv_weight_grad,
-    "unfold": _unfold,
-    "fold": _fold,
+    "unfold": unfold,
+    "fold": fold,
 }
 
 KEEPS_DTYPE = frozenset(
     (
         *("broadcast_to", "concat", "convert", "detach", "pad", "reshape", "slice", "transpose", "unfold"),
-        *(
-            "equal",
-            "gather_rows",
-            "greater",
-            "max_gather",
-            "take_label",
-            "put_label",
-            "scatter_rows",
-            "top_places",
-            "where",
-        ),
-        *("conv", "conv_weight_grad", "conv_transpose", "matmul"),
+        *("equal", "gather_rows", "greater", "max_gather", "put_label", "scatter_rows", "take_label", "top_places"),
+        *("where", "conv", "conv_weight_grad", "conv_transpose", "matmul"),
     )
 )
 """Operators that move numbers or compare them, and those of which torch's kernels add up small formats in float32."""
@@ -278,6 +269,7 @@ def is_there(tensor: Any) -> bool:
 
 PRECISIONS = ("ieee", "tf32")
 _precision = PRECISIONS[0]
+_switching = RLock()
 
 
 def set_float32_precision(name: str) -> None:
@@ -305,26 +297,27 @@ def get_float32_precision() -> str:
 
 
 @contextmanager
-def _stated_precision() -> Iterator[None]:
+def stated_precision(precision: str | None = None) -> Iterator[None]:
     """torch's switches as they are stated here: the precision of float32, small formats added up in float32, and
-    algorithms that give the same bits in every run."""
-    cudnn, blas = torch.backends.cudnn, torch.backends.cuda.matmul
+    algorithms that give the same bits in every run. They are the process's, so one thread at a time sets them."""
+    cudnn, blas, stated = torch.backends.cudnn, torch.backends.cuda.matmul, precision or _precision
     wanted = [
-        (cudnn.conv, "fp32_precision", _precision),  # type: ignore[attr-defined]
-        (blas, "fp32_precision", _precision),
+        (cudnn.conv, "fp32_precision", stated),  # type: ignore[attr-defined]
+        (blas, "fp32_precision", stated),
         (blas, "allow_fp16_reduced_precision_reduction", False),
         (blas, "allow_bf16_reduced_precision_reduction", False),
         (cudnn, "deterministic", True),
         (cudnn, "benchmark", False),
     ]
-    before = [(place, name, getattr(place, name)) for place, name, _ in wanted]
-    try:
-        for place, name, value in wanted:
-            setattr(place, name, value)
-        yield
-    finally:
-        for place, name, value in before:
-            setattr(place, name, value)
+    with _switching:
+        before = [(place, name, getattr(place, name)) for place, name, _ in wanted]
+        try:
+            for place, name, value in wanted:
+                setattr(place, name, value)
+            yield
+        finally:
+            for place, name, value in before:
+                setattr(place, name, value)
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -381,7 +374,7 @@ def _function(nodes: Nodes, device: torch.device) -> Function:
 
 def _precisely(function: Function) -> Function:
     def run(*tensors: Tensor) -> Any:
-        with _stated_precision() if tensors[0].dtype is not torch.float64 else nullcontext():
+        with stated_precision() if tensors[0].dtype is not torch.float64 else nullcontext():
             return function(*tensors)
 
     return run
@@ -404,7 +397,7 @@ class DeviceProgram:
 
     def __init__(self, graph: Graph, device: torch.device) -> None:
         self.graph, self.device = (graph := expand(graph)), device
-        self.constants = [tensor_of(array).to(device) for array in graph.constants.values()]
+        self.constants = [*map(self.constant, graph.constants.values())]
         numbers: dict[Var, int] = {}
         for var in (*graph.inputs, *graph.constants, *(v for node in graph.nodes for v in node.outputs)):
             numbers.setdefault(var, len(numbers))
@@ -419,9 +412,17 @@ class DeviceProgram:
             inputs, outputs = [numbers[v] for v in nodes[-1].inputs], [numbers[v] for n in nodes for v in n.outputs]
             last = {*inputs, *outputs} - kept
             kept |= last
-            function = _function(nodes, self.device)
+            function = self.function(nodes)
             found.append(DeviceStep(function, nodes[0].op.name, tuple(inputs), tuple(outputs), tuple(last)))
         return reversed(found)
+
+    def constant(self, array: Array) -> Tensor:
+        """A constant on the device."""
+        return tensor_of(array).to(self.device)
+
+    def function(self, nodes: Nodes) -> Function:
+        """Nodes as a function of tensors."""
+        return _function(nodes, self.device)
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The outputs, in memory of their own."""
