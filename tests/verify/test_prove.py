@@ -125,6 +125,17 @@ def test_a_limit_of_no_time_is_kept():
     assert result.status == "unknown"
 
 
+@pytest.mark.parametrize("graph", [MANY, CONVOLUTIONAL], ids=["rows", "patches"])
+def test_time_is_looked_at_in_every_pass_of_bounds(graph):
+    """Those of a large layer take minutes; what was left early is as it was before."""
+    found, left = Bounder(graph, 1, "any"), iter(range(2))
+    ends = [np.full(graph.inputs[0].shape, end, np.float32) for end in (-1, 1)]
+    with pytest.raises(StopIteration), found.checking(lambda: next(left)):
+        for _ in range(3):
+            found.tighten(ends, found.unknown())
+    found.tighten(ends, found.unknown())
+
+
 def test_properties_of_other_networks_are_refused():
     with pytest.raises(gs.ShapeError, match="4 inputs and the graph 3"):
         prove(FEW, Property.always([0] * 4, [1] * 4, [[1, 0]], [0]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -46,6 +47,16 @@ class Bounder:
         self.single = _singly_mixed(graph, self.bounded)
         self.runs: dict[Any, Any] = {}
         """What was compiled for this graph, here and elsewhere."""
+        self._check: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def checking(self, check: Callable[[], None]) -> Iterator[None]:
+        """What runs inside calls ``check`` between passes, which may end it by an error."""
+        self._check, before = check, self._check
+        try:
+            yield
+        finally:
+            self._check = before
 
     def bends(self, var: Var) -> list[Node]:
         """The operators with kinks that are applied to a variable."""
@@ -113,6 +124,7 @@ class Bounder:
         most = max(16, min(self.execution.most_rows, fitting))
         results = [np.zeros(0, self.arithmetic.dtype.numpy)]
         for first in range(0, count, most):
+            self._check()
             part = [a[first : first + most] for a in rows]
             size = next((n for n in (16, 64) if len(part[0]) <= n), most)  # so that few graphs are compiled
             padded = [np.zeros((size, *a.shape[1:]), a.dtype) for a in part]
@@ -149,7 +161,7 @@ class Bounder:
             return low, high
         patches = self._patches(var)
         if patches is not None and patches.pay(cells):
-            below, above = patches.bounds([*inputs, *known.flat()], cells)
+            below, above = patches.bounds([*inputs, *known.flat()], cells, self._check)
         else:
             signs = np.repeat(np.array([1, -1], self.arithmetic.dtype.numpy), len(cells))
             found = signs * self.lower(inputs, known, var, signs, np.tile(cells, 2))
@@ -200,13 +212,14 @@ class Patches:
         positions = len(np.unique(cells % self._positions))
         return positions * len(self._rows) / 2 * self._share < len(cells)
 
-    def bounds(self, inputs: Sequence[Array], cells: Array) -> Ends:
+    def bounds(self, inputs: Sequence[Array], cells: Array, check: Callable[[], None] = lambda: None) -> Ends:
         """Lower and upper bounds of the cells, by number."""
         channels, places = np.divmod(cells, self._positions)
         wanted = np.unique(places)
         tables = self._tables(*inputs)
         found = np.empty((self._positions, len(self._rows)), self._rows.dtype)
         for first in range(0, len(wanted), self._together):
+            check()
             some = np.resize(wanted[first : first + self._together], self._together)
             found[some] = self._run(self._rows, *(table[some] for table in tables))
         return found[places, channels], -found[places, channels + len(self._rows) // 2]

@@ -281,6 +281,12 @@ class _Search:
     ) -> tuple[str, float, tuple[Array, ...] | None]:
         graph = flatten_graph(self._graph, any(conjunction.names_inputs for conjunction in cases[0].unsafe))
         found = self._bounder(graph, len(graph.inputs))
+        with found.checking(self._check_time):
+            return self._prove_with(found, numbers, cases)
+
+    def _prove_with(
+        self, found: Bounder, numbers: Sequence[int], cases: Sequence[PropertyCase]
+    ) -> tuple[str, float, tuple[Array, ...] | None]:
         own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
         boxes = [[end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends] for case in cases]
         moving = max(sum(int(np.sum(b > a)) for a, b in zip(of[::2], of[1::2], strict=True)) for of in boxes)
