@@ -59,6 +59,8 @@ SWITCH = 1e-6
 YIELDS = 0.3
 """Of the lines of a kernel in Python, those after which another thread gets its turn."""
 LIBRARIES = ("torch", "jax", "gradspec")
+CLEARING = 5.0
+"""Seconds in which all that a call has started is ended, before the next is made."""
 SEED = 42
 """The seed before a module is made: a reference and a solution that make the same parameters have the same ones."""
 TENSOR = "tensor"
@@ -714,7 +716,7 @@ def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callabl
             _serve(kernel, control, *descriptors)
         if descriptors:
             pause_openmp()  # a copy would wait for its threads
-            if os.fork() == 0:
+            if fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 keep(kernel, control, wait_or_kill, *descriptors)
             for descriptor in descriptors:
@@ -741,9 +743,10 @@ def keep(
     outputs: int,
     status: int,
 ) -> None:
-    """Serve in a child, tell what it ended with, and end it when nobody is there to be told."""
+    """Serve in a child, tell what it ended with, and end it when nobody is there to be told, with all it started."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    child = os.fork()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    child = fork()
     if child == 0:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _serve(kernel, control, channel, inputs, outputs, status)
@@ -753,7 +756,26 @@ def keep(
     told = struct.pack("i", wait_or_kill(status, child))
     with suppress(BrokenPipeError):
         os.write(status, told)
+    deadline = time.monotonic() + CLEARING
+    with suppress(ChildProcessError, FileNotFoundError):
+        while time.monotonic() < deadline:
+            with open(f"/proc/self/task/{os.getpid()}/children") as children:
+                for one in children.read().split():
+                    os.kill(int(one), signal.SIGKILL)
+            os.waitpid(-1, 0)
     os._exit(0)
+
+
+def fork() -> int:
+    """``os.fork``, when there is room for another process: those of the call before are being ended."""
+    deadline = time.monotonic() + CLEARING
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _serve(kernel: Any, control: socket.socket | None, channel: int, inputs: int, outputs: int, status: int) -> None:
