@@ -12,6 +12,7 @@ import ctypes
 import marshal
 import mmap
 import os
+import re
 import select
 import signal
 import socket
@@ -61,6 +62,8 @@ CACHES = (
 """Variables that name folders into which compilers of kernels write."""
 OWN = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """What compilers of kernels are told: processes that they start stay behind after the call."""
+OF_DEVICES = re.compile("CUDA error|cudaError|CUDA_ERROR")
+"""Errors of CUDA, in the words of PyTorch, CuPy and JAX."""
 HIDDEN = ("GRADSPEC_NUM_THREADS", "PYTEST_CURRENT_TEST", "PYTHONPATH", "PWD", "OLDPWD")
 """Variables that tell of the judge, or of where it was started."""
 
@@ -203,7 +206,13 @@ class _Packing:
             "arrays": arrays,
             "library": function.host.library,
             "device": function.host.device,
+            "fill": function.host.fill,
+            "extent": self.extent(),
         }
+
+    def extent(self) -> tuple[int, int]:
+        """Where the memory of all arrays begins, aligned as on a device, and ends."""
+        return min((segment.start for segment in self.segments.values()), default=0) // APART * APART, self.end
 
     def fences(self) -> list[tuple[int, int, int]]:
         guarded = (segment for segment in self.segments.values() if segment.guard is not None)
@@ -518,6 +527,8 @@ class KernelHost:
 
     device = "cpu"
     """Where the kernel finds them; results come back by the memory that both processes have."""
+    fill: int | None = None
+    """What lies around all that PyTorch allocates on a device during a call, which is watched there."""
     limit: float | None = None
     """Seconds that it may take to import the kernel, or to answer a call."""
 
@@ -655,7 +666,7 @@ class KernelHost:
             self.drop_session()
             raise
         except Exception as error:
-            if self.device != "cpu" and "CUDA" in str(error):  # which is lost to that process, perhaps
+            if self.device != "cpu" and OF_DEVICES.search(str(error)):  # which is lost to that process, perhaps
                 self.drop_session()
             raise
 
@@ -950,6 +961,8 @@ def _exception(told: Any) -> Exception:
     name, text = told["type"], told["text"]
     if not (isinstance(name, str) and isinstance(text, str) and name.isidentifier() and len(name) < 200):
         raise ChannelError("an error without a name")
+    if name == host.OverrunError.__name__:
+        return host.OverrunError(text)
     known = (getattr(builtins, base, None) for base in told["bases"] if isinstance(base, str))
     base = next((kind for kind in known if isinstance(kind, type) and issubclass(kind, Exception)), Exception)
     return _exception_class(name, base.__name__)(text)

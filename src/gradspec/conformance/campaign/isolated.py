@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class TargetError(RuntimeError):
-    """The target cannot be judged: it cannot be started, or its cases cannot be planned, perhaps for a process that was lost."""
+    """The target cannot be judged: it cannot be started, or its cases not planned. Its cause may be a lost process."""
 
 
 class DeviceLostError(ProcessLostError):
