@@ -347,6 +347,8 @@ OTHER = Dispatched({"aten.addmm": 2, "aten.exp": 1}, {"aten.exp": 8.0, "aten.add
         (Policy("none_of", ("addmm",)), OTHER, [], ["It dispatches operators that are not allowed"]),
         (Policy("none_of", ("mm",)), OTHER, [], []),
         (Policy("no_reference"), OTHER, ["line 3"], ["It falls back to a library where its own code raises"]),
+        (Policy("no_reference"), Dispatched(how="not observed: it ended"), (), ["It lets nobody observe its work"]),
+        (Policy("any"), Dispatched(how="not observed: it ended"), (), []),
     ],
 )
 def test_a_policy_forbids_what_it_says(policy, ours, fallbacks, said):
