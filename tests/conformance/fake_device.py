@@ -107,6 +107,21 @@ class FakeDevice(Device):
         return "out of memory" in str(error)
 
 
+class FarDevice(Device):
+    """PyTorch's CPU as a device apart, for hosts: arrays are copied there and back."""
+
+    name, is_host, count, in_host = "far", False, 1, "cpu:0"
+
+    def facts(self, library: str) -> dict[str, str]:
+        return {"GPU": "Far One"}
+
+    def missing(self, library: str) -> str:
+        return ""
+
+    def memory(self, library: str) -> Any:
+        raise AssertionError("arrays are put there by hosts alone")
+
+
 # --- kernels with a mistake each -----------------------------------------------------------------------------------
 
 

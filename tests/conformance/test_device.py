@@ -39,6 +39,7 @@ from gradspec.conformance.targets import devices, target_named
 from gradspec.conformance.targets.devices import CudaDevice, CupyMemory, JaxMemory, TorchMemory, device_named
 from gradspec.conformance.targets.user.target import UserKernels
 from gradspec.system import forking
+from gradspec.system.hosting import CAN_HOST
 from gradspec.testing import check_kernel
 
 torch = pytest.importorskip("torch")
@@ -255,6 +256,54 @@ def test_a_lost_device_is_pinned_to_the_case_that_lost_it(isolate, monkeypatch):
 def _first_cases(target, most):
     pooled = TargetStream([Stream(1, Selection(), target.refusal, target.domain)], 1, compiled=True)
     return [case for number in range(most) for case in pooled.batch(number)][:most]
+
+
+# --- kernels in hosts, which alone use the device -------------------------------------------------------------------
+
+
+FAR = "conformance.fake_device:FarDevice"
+KERNELS = """import ctypes, sys, torch
+array, kernel_size, stride, padding, layouts = "torch", 2, 2, 0, ("contiguous",)
+
+
+def beyond(tensor):
+    address = tensor.data_ptr() + tensor.numel() * tensor.element_size()
+    return (ctypes.c_uint8 * tensor.element_size()).from_address(address)
+
+
+def max_pool1d(x, kernel_size, stride):
+    if "gradspec" in sys.modules:
+        raise RuntimeError("the judge is here")
+    cut = x.clone()[..., : x.shape[-1] // 2 * 2]
+    y = torch.empty((*x.shape[:-1], cut.shape[-1] // 2), dtype=x.dtype)
+    y.copy_(torch.where(torch.isnan(cut[..., ::2]), cut[..., ::2], torch.maximum(cut[..., ::2], cut[..., 1::2])))
+    {line}
+    return y
+"""
+LINES = {
+    "": [],
+    "y.zero_()": ["value.selection"],
+    "sys.modules.update({'gradspec.conformance.model.verdict': None}); y.zero_()": ["value.selection"],
+    "x.numel() and x.view(-1)[:1].fill_(7)": ["input_changed"],
+    "x.numel() and ctypes.memset(beyond(x), 3, 4)": ["guard"],
+    "y.numel() and ctypes.memset(beyond(y), 3, 4)": ["guard"],
+    "y.numel() and y.view(-1)[-1].fill_(float('nan') if beyond(x)[3] == 255 else 0)": ["guard", "special"],
+    "raise RuntimeError('no')": ["raised"],
+}
+
+
+@pytest.mark.skipif(not CAN_HOST, reason="kernels have no process of their own here")
+@pytest.mark.rows(1)
+@pytest.mark.parametrize("line", LINES)
+def test_what_a_kernel_does_on_a_device_is_found_in_its_host(line, tmp_path, monkeypatch):
+    (tmp_path / "far_kernels.py").write_text(KERNELS.format(line=line))
+    monkeypatch.syspath_prepend(tmp_path)
+    run = gs.conformance.check("far_kernels", jobs=1, dtypes=["f32"], **FEW | {"device": FAR})
+    assert {finding.rule for finding in run.by_kind("defect")} >= {*LINES[line][:1]}
+    assert bool(run.findings) == bool(line)
+    assert run.errors == []
+    assert run.machine.endswith("; Far One")
+    assert "no new privileges" in run.containment
 
 
 # --- a device that is in use cannot be used by copies --------------------------------------------------------------

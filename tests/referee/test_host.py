@@ -479,6 +479,32 @@ def test_it_reaches_nothing_that_others_have(statement, hosted, tmp_path):
         assert "not permitted" in tried(hosted, head + statement.format(file=file))[1]
 
 
+CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "unshare(0x10000000)",
+        f"syscall({CLONE}, 0x10000000 | 17, 0, 0, 0, 0)",
+        "setns(os.open('/proc/self/ns/net', 0), 0)",
+        "memfd_create(b'x', 0)",
+    ],
+)
+def test_what_no_namespace_keeps_is_refused(call, hosted):
+    if not is_contained_by("further namespaces"):
+        pytest.skip("there is no filter")
+    if "memfd" in call and not is_contained_by("nameless files"):
+        pytest.skip("a driver of a GPU needs them")
+    lines = (
+        "libc = ctypes.CDLL(None, use_errno=True)",
+        f"made = libc.{call}",
+        "if made == 0: os._exit(0)",
+        "if made < 0: raise OSError(ctypes.get_errno(), 'no')",
+    )
+    assert tried(hosted, "\n".join(lines)) == ("PermissionError", "[Errno 1] no")
+
+
 def test_shared_memory_of_system_v_ends_with_it(hosted):
     if not is_contained_by("scratch folder of its own"):
         pytest.skip("there are no namespaces")
@@ -650,6 +676,38 @@ def test_any_other_answer_is_refused(answer, hosted):
     session = kernel.host._session
     with pytest.raises(ChannelError):
         hosting._given(answer, lambda claim: session.taken(claim, hosting._Packing()))
+
+
+def test_outputs_that_are_too_large_together_are_refused():
+    many = claim(FLOAT32, host.OUTPUTS, 0, hosting.MOST_BYTES // 32, 4)
+    with pytest.raises(ChannelError, match="too large"):
+        hosting._given(many + many[1:] * 2, lambda claim: pytest.fail("it was copied"))
+
+
+def test_it_holds_so_much_memory_together_with_its_processes(kernel_file):
+    kernel_file(
+        """
+        def kernel(x):
+            for _ in range(3 * int(x[0, 0])):
+                if os.fork() == 0:
+                    kept = np.ones(1 << 24, np.float64)
+                    time.sleep(20 * float(kept[0]))
+            time.sleep(20 * float(x[0, 0]))
+            return x
+        """
+    )
+    one = KernelHost("hosted_kernels:kernel", 1 << 28)
+    kernel = HostedFunction(one, "", None)
+    assert kernel(0 * X).shape == X.shape
+    with pytest.raises(HostLostError) as caught:
+        kernel(1 + 0 * X)
+    assert caught.value.status == signal.SIGKILL
+    assert kernel(0 * X).shape == X.shape  # in a new host
+    one.close()
+
+
+def test_what_it_prints_fills_no_file(hosted):
+    assert what_it_sees(hosted, "[os.readlink(f'/proc/self/fd/{n}') for n in range(3)]") == str([os.devnull] * 3)
 
 
 # --- what is checked of kernels, in a host as without one -------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Scores of objects and files, campaigns that go on, times by a clock that tests set, and work of libraries."""
 
 import json
+import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 import gradspec as gs
 from gradspec.cli import main
+from gradspec.conformance.campaign.isolated import TargetError
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.referee import campaign, scoring, timing
 from gradspec.referee.campaign import OutcomeFile, Submission, referee
@@ -30,7 +32,8 @@ from gradspec.referee.scoring import (
 )
 from gradspec.spec.errors import FormatError
 from gradspec.system.forking import CAN_FORK
-from gradspec.system.hosting import ChannelError, HostServer, LeftBehindError
+from gradspec.system.hosting import ChannelError, HostLostError, HostServer, KernelHost, LeftBehindError
+from gradspec.system.processes import ProcessLostError
 
 HERE = Path(__file__).parent
 RELU = "import gradspec as gs\n\n\ndef reference(x):\n    return gs.relu(x)\n"
@@ -50,21 +53,74 @@ def problem(tmp_path, monkeypatch):
     close_judges()
 
 
+@pytest.fixture
+def server():
+    """Of hosts."""
+    made = HostServer(["numpy"])
+    yield made
+    made.close()
+
+
 @needs_copies
 @pytest.mark.parametrize(
-    ("error", "rule"),
-    [(LeftBehindError("python"), "left_behind"), (ChannelError("x"), "channel")],
-    ids=["left", "said"],
+    ("error", "cause", "rule"),
+    [
+        (LeftBehindError("python"), None, "left_behind"),
+        (ChannelError("x"), None, "channel"),
+        (HostLostError(9), None, "crash"),
+        (TargetError("cases could not be planned"), ProcessLostError("ended", -9), "crash"),
+        (TargetError("could not be started"), ProcessLostError("gave no answer"), "hang"),
+    ],
+    ids=["left", "said", "lost", "lost while it is planned", "silent"],
 )
-def test_what_a_kernel_does_outside_of_a_case_is_a_finding(error, rule, problem, monkeypatch):
+def test_what_a_kernel_does_outside_of_a_case_is_a_finding(error, cause, rule, problem, server, monkeypatch):
     def raising(*_, **__):
-        raise error
+        raise error from cause
 
-    monkeypatch.setattr(scoring, "judge_kernel", raising)
-    server = HostServer(["numpy"])
+    monkeypatch.setattr(scoring, "check", raising)
     score = judge_solution(str(HERE / "honest" / "plain.py"), load_problem(problem), ScoreSettings(), server)
-    server.close()
     assert (score.verdict, [finding.rule for finding in score.findings]) == ("fail", [rule])
+
+
+ENDING = """import os
+
+HOST, CALLS = os.getpid(), []
+
+
+def kernel(x):
+    CALLS.append(True)
+    if len(CALLS) == {number}:
+        os.kill(HOST, 9)
+    return 2 * x
+"""
+
+
+@needs_copies
+@pytest.mark.parametrize("number", [8, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 4, 20))])
+def test_a_host_that_a_call_ends_is_a_finding(number, problem, server, tmp_path):
+    """While cases are judged, and while what was found is put into words."""
+    (tmp_path / "ending.py").write_text(ENDING.format(number=number))
+    settings = ScoreSettings(seed=1, cases=1, fail_fast=True)
+    score = judge_solution(str(tmp_path / "ending.py"), load_problem(problem), settings, server)
+    assert (score.verdict, score.error) == ("fail", "")
+    assert score.findings
+
+
+def test_a_server_that_has_ended_is_replaced(problem, server):
+    server._control.shutdown(socket.SHUT_RDWR)
+    settings = ScoreSettings(seed=1, cases=4)
+    assert judge_solution(str(HERE / "honest" / "plain.py"), load_problem(problem), settings, server).verdict == "fail"
+    one = KernelHost("math", server=server)
+    assert one.facts["name"] == "math"
+    one.close()
+
+
+@needs_copies
+@pytest.mark.exhaustive
+def test_a_mistake_of_the_judge_decides_nothing(problem, tmp_path):
+    settings = ScoreSettings(seed=1, cases=4, timed=True, rounds=0)
+    found = score_solution(problem, str(tmp_path / "solutions" / "good.py"), settings)
+    assert (found.verdict, found.error.partition(":")[0]) == ("undecided", "StatisticsError")
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -291,6 +347,8 @@ OTHER = Dispatched({"aten.addmm": 2, "aten.exp": 1}, {"aten.exp": 8.0, "aten.add
         (Policy("none_of", ("addmm",)), OTHER, [], ["It dispatches operators that are not allowed"]),
         (Policy("none_of", ("mm",)), OTHER, [], []),
         (Policy("no_reference"), OTHER, ["line 3"], ["It falls back to a library where its own code raises"]),
+        (Policy("no_reference"), Dispatched(how="not observed: it ended"), (), ["It lets nobody observe its work"]),
+        (Policy("any"), Dispatched(how="not observed: it ended"), (), []),
     ],
 )
 def test_a_policy_forbids_what_it_says(policy, ours, fallbacks, said):

@@ -25,6 +25,7 @@ from gradspec.system.hosting import HostedFunction, HostLostError
 
 CALLS = 3
 """How often a kernel is called under observation: what it does at its first call only is seen, too."""
+UNSEEN = "not observed"
 RECORDING = Path(recording.__file__).read_text(encoding="utf-8")
 LIBRARY_NAMES = frozenset(
     {"torch", "F", "nn", "jax", "jnp", "lax", "aten", "super", "Model", "reference", "ref_kernel"}
@@ -96,6 +97,8 @@ def forbidden_by(
     policy: Policy, ours: Dispatched, theirs: Dispatched, fallbacks: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """What a policy forbids of what a kernel dispatched."""
+    if policy.name != "any" and ours.how.startswith(UNSEEN):
+        yield "It lets nobody observe its work", ours.how
     working = Counter({name: count for name, count in ours.operators.items() if ours.arithmetic.get(name)})
     if policy.name == "no_reference":
         wanted = Counter({name: count for name, count in theirs.operators.items() if theirs.arithmetic.get(name)})
@@ -122,9 +125,9 @@ def _observed(function: HostedFunction, types: Types, library: str, device: str)
         told = (recorded(*draw_arrays(types, secrets.randbits(32))).tobytes() for _ in range(CALLS))
         found = [decode(Dispatched, json.loads(text), "dispatched") for text in told]
     except HostLostError as loss:
-        return Dispatched(how=f"not observed: {loss}")
+        return Dispatched(how=f"{UNSEEN}: {loss}")
     except Exception as error:  # whatever is said in its place
-        return Dispatched(how=f"not observed: {type(error).__name__}: {error}")
+        return Dispatched(how=f"{UNSEEN}: {type(error).__name__}: {error}")
     names = sorted({name for one in found for name in one.operators})
     operators = {name: max(one.operators.get(name, 0) for one in found) for name in names}
     arithmetic = {name: max(one.arithmetic.get(name, 0.0) for one in found) for name in names}

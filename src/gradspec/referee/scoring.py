@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign.check import check
-from gradspec.conformance.campaign.isolated import BUSY, TargetError
+from gradspec.conformance.campaign.isolated import BUSY, TargetError, rule_of
 from gradspec.conformance.cases.target_stream import TargetStream
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.codec import decode, encode
@@ -41,6 +41,7 @@ from gradspec.system.hosting import (
     HostedFunction,
     HostLostError,
     HostServer,
+    ImportFailedError,
     KernelHost,
     LeftBehindError,
     stand_in,
@@ -63,7 +64,7 @@ WARM_BATCHES = 12
 """Batches of cases that the process of a problem makes ready for."""
 LEAST = 0.25
 """The share of the cases that must have been tried for a kernel to pass: one that sleeps meets few."""
-WROTE = "It wrote to the channel of the judge"
+LOST, WROTE = "It ends its process, or never answers", "It wrote to the channel of the judge"
 MOST_JUDGES = 4
 """Problems whose processes are kept."""
 
@@ -96,6 +97,8 @@ class ScoreSettings:
     timed: bool = False
     rounds: int = 20
     fail_fast: bool = False
+    memory: int | None = None
+    """Bytes that the processes of a kernel may hold together; by default three quarters of what there is."""
 
 
 @dataclass(frozen=True)
@@ -215,17 +218,17 @@ def judge_solution(solution: str, loaded: LoadedProblem, settings: ScoreSettings
     if server is None:
         return judge_kernel(loaded.call.solution(solution), loaded, settings)
     is_on_cpu = settings.device == "cpu"
-    host = KernelHost(solution, None if is_on_cpu else 0, loaded.call.options, server)
+    host = KernelHost(solution, settings.memory if is_on_cpu else 0, loaded.call.options, server)
     host.limit, host.device, host.library = STARTING, settings.device, loaded.call.array
     try:
         kernel = stand_in(host, lambda name: False)
         host.limit = settings.timeout if unforkable() else None  # a copy that judges has a limit of its own
         return judge_kernel(kernel, loaded, settings, host=host)
     except HostLostError as loss:
-        found = RefereeFinding("hang" if loss.silence else "crash", "It ends its process, or never answers", str(loss))
+        found = RefereeFinding("hang" if loss.silence else "crash", LOST, str(loss))
     except LeftBehindError as error:
         found = RefereeFinding("left_behind", "It leaves processes behind", str(error))
-    except (ChannelError, ValueError) as error:  # the latter of its import
+    except (ChannelError, ImportFailedError) as error:
         is_said = isinstance(error, ChannelError) or str(error).startswith(host.spoke)
         rule, title = ("channel", WROTE) if is_said else ("raised", "It cannot be loaded")
         found = RefereeFinding(rule, title, str(error))
@@ -248,6 +251,10 @@ def judge_kernel(
     try:
         run = check(target, isolate=not unforkable(), device=device, **options)
     except TargetError as error:
+        loss = error.__cause__
+        if isinstance(loss, ProcessLostError) and not loss.doubt:
+            found = [RefereeFinding(rule_of(loss), LOST, str(error))]
+            return Score("fail", tuple(found), seconds=monotonic() - start)
         return Score("undecided", error=str(error), seconds=monotonic() - start)
     except (KeyError, JSONDecodeError, FormatError) as error:  # nothing that the judge says
         return Score("fail", (RefereeFinding("channel", WROTE, f"{type(error).__name__}: {error}"),))

@@ -148,10 +148,11 @@ def time_calls(
                 if name == "kernel":
                     late.append(after)
                     kept.append((arrays, host.results()))
+        replaced = contenders["kernel"].replaced()
     except (*LOSSES, Exception) as loss:
         return Times(findings=(("time.lost", "It cannot be timed", str(loss)),), notes=tuple(notes))
     found = [*_late_findings(late, seconds["kernel"]), *_wrong_results(kept, loaded, settings)]
-    if replaced := contenders["kernel"].replaced():
+    if replaced:
         found.append(("time.replaced", "It replaces functions that tell time or wait", ", ".join(replaced)))
     least = lowest_time(loaded, settings.device) if floor is None else floor
     times = {name: summarize_times(some) for name, some in seconds.items()}

@@ -11,7 +11,7 @@ import sys
 
 from gradspec.conformance.model.codec import decode, encode
 from gradspec.referee.formats import ProblemSource, load_problem, write_types
-from gradspec.referee.scoring import ScoreSettings, judge_solution, warm_up
+from gradspec.referee.scoring import Score, ScoreSettings, judge_solution, warm_up
 from gradspec.system.hosting import CAN_HOST, HostServer
 from gradspec.system.processes import Lines, to_parent
 
@@ -36,9 +36,10 @@ def serve(source: ProblemSource) -> None:
             request = json.loads(line)
             settings = decode(ScoreSettings, request["settings"], "settings")
             try:
-                say({"score": encode(judge_solution(request["solution"], loaded, settings, server))})
+                score = judge_solution(request["solution"], loaded, settings, server)
             except Exception as error:  # of the judge
-                say({"failed": f"{source.path}: {type(error).__name__}: {error}"})
+                score = Score("undecided", error=f"{type(error).__name__}: {error}")
+            say({"score": encode(score)})
     except EOFError:
         return
 

@@ -26,6 +26,8 @@ from typing import Any
 
 LONGEST = 1 << 17
 """Bytes of a packet."""
+LOOKING = 200
+"""Milliseconds between two looks at the memory of a kernel's processes."""
 PROCESSES = 1024 + 16 * (os.cpu_count() or 1)
 """Of a kernel, threads among them, at most."""
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_SET_NO_NEW_PRIVS = 1, 22, 2, 38
@@ -33,9 +35,13 @@ _WRITES = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _REFER, _TRUNCATE, _WRITE_FILE = 1 << 13, 1 << 14, 1 << 1
 DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "kfd", "dri/*", "dxg")
 """Of ``/dev``, what may be written to: no terminal and no disk, which a read-only file system does not keep."""
-_CALLS = {"x86_64": (0xC000003E, 41, 248, 249, 250), "aarch64": (0xC00000B7, 198, 217, 218, 219)}
-"""By the machine, its number in filters, and those of ``socket``, ``add_key``, ``request_key`` and ``keyctl``."""
-_IO_URING, _AF_UNIX, _AF_VSOCK = 425, 1, 40
+_CALLS = {
+    "x86_64": (0xC000003E, 41, 56, 319, 248, 249, 250, 272, 308),
+    "aarch64": (0xC00000B7, 198, 220, 279, 217, 218, 219, 97, 268),
+}
+"""By the machine, its number in filters, and those of ``socket``, ``clone``, ``memfd_create``, ``add_key``,
+``request_key``, ``keyctl``, ``unshare`` and ``setns``."""
+_IO_URING, _CLONE3, _NEW_USER, _AF_UNIX, _AF_VSOCK = 425, 435, 0x10000000, 1, 40
 
 
 def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
@@ -64,7 +70,8 @@ def contain(control: int, scratch: str, memory: int) -> Iterator[str]:
         yield "no new privileges"
         has_gpu = os.path.exists("/dev/nvidiactl")  # whose driver makes sockets of its own
         if _filter(libc, () if has_gpu else (_AF_UNIX, _AF_VSOCK)):
-            yield f"no {'' if has_gpu else 'UNIX sockets, '}session keys or io_uring"
+            others = "" if has_gpu else "UNIX sockets, nameless files, "
+            yield f"no {others}session keys, further namespaces or io_uring"
     writable = {scratch: _WRITES, "/dev/shm": _WRITES}
     writable |= {place: _WRITE_FILE for name in DEVICES for place in glob.glob(f"/dev/{name}")}
     if os.path.exists("/dev/nvidiactl") and has_namespaces and _keep_settings(libc):
@@ -144,14 +151,43 @@ def _go_on_as_child(libc: Any, control: int) -> None:
             os._exit(0)
 
 
-def wait_or_kill(life: int, child: int) -> int:
-    """The status that a child ends with; it is killed when nobody is at the other end any longer."""
+def wait_or_kill(life: int, child: int, memory: int = 0) -> int:
+    """The status that a child ends with; it is killed when nobody is at the other end any longer, and with all that it
+    has started when they hold more than so much memory.
+    """
     poll, ending = select.poll(), os.pidfd_open(child)
     poll.register(life, 0)
     poll.register(ending, select.POLLIN)
-    if all(descriptor != ending for descriptor, _ in poll.poll()):
+    while not (events := poll.poll(LOOKING if memory else None)):
+        for process in _holders(child, memory):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    if all(descriptor != ending for descriptor, _ in events):
         os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
+
+
+def _holders(first: int, memory: int) -> list[int]:
+    """A process and all that descend from it, if they hold more than so much memory; none otherwise."""
+    processes, pages = [first], 0
+    for process in processes:
+        with suppress(OSError):  # it has ended
+            for children in glob.glob(f"/proc/{process}/task/*/children"):
+                processes += map(int, _read(children).split())
+            pages += int(_read(f"/proc/{process}/statm").split()[1])
+    if pages * os.sysconf("SC_PAGE_SIZE") <= memory:  # which counts what they share once for each
+        return []
+    held = 0
+    for process in processes:
+        with suppress(OSError):
+            found = re.findall(r"^(?:Pss|SwapPss): +(\d+)", _read(f"/proc/{process}/smaps_rollup"), re.MULTILINE)
+            held += 1024 * sum(map(int, found))
+    return processes if held > memory else []
+
+
+def _read(file: str) -> str:
+    with open(file) as opened:
+        return opened.read()
 
 
 def end_like(status: int) -> None:
@@ -169,16 +205,20 @@ def end_like(status: int) -> None:
 
 def _filter(libc: Any, families: Sequence[int]) -> bool:
     """Refuse what no namespace keeps: sockets of families that a file names or the host of a virtual machine listens
-    on, keys of the session, and rings, which make system calls that no filter sees; False where that is not allowed.
+    on and, beside them, files without a name, whose memory no limit counts; keys of the session, other namespaces, and
+    rings, which make system calls that no filter sees; False where that is not allowed. No filter sees the flags of
+    ``clone3`` either: libraries use ``clone`` where there is none.
     """
     if os.uname().machine not in _CALLS:
         return False
-    machine, open_socket, *others = _CALLS[os.uname().machine]
-    load, equal, at_least = 0x20, 0x15, 0x35
-    refuse, allow = (0x06, 0, 0, 0x50000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)
+    machine, open_socket, clone, make_file, *others = _CALLS[os.uname().machine]
+    load, equal, at_least, has_bits = 0x20, 0x15, 0x35, 0x45
+    refuse, unknown, allow = ((0x06, 0, 0, end) for end in (0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x7FFF0000))
     rows = [(load, 0, 0, 4), (equal, 1, 0, machine), refuse, (load, 0, 0, 0), (at_least, 0, 1, 1 << 30), refuse]
-    for number in (*others, _IO_URING):
+    for number in (*others, _IO_URING, *[make_file] * bool(families)):
         rows += [(equal, 0, 1, number), refuse]
+    rows += [(equal, 0, 1, _CLONE3), unknown]
+    rows += [(equal, 0, 4, clone), (load, 0, 0, 16), (has_bits, 0, 1, _NEW_USER), refuse, allow]
     rows += [(equal, 1, 0, open_socket), allow, (load, 0, 0, 16)]
     for family in families:
         rows += [(equal, 0, 1, family), refuse]
@@ -228,7 +268,7 @@ def main() -> None:
         data, descriptors, _, _ = socket.recv_fds(control, LONGEST, 2)
         if not data:
             return
-        if os.fork() == 0:
+        if program["fork"]() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             control.close()
             _host(program["main"], marshal.loads(data), *descriptors)
@@ -241,11 +281,14 @@ def _host(run: Callable[..., None], config: Mapping[str, Any], channel: int, sta
     child = os.fork()
     if child:
         os.close(channel)
-        told = struct.pack("i", wait_or_kill(status, child))
+        told = struct.pack("i", wait_or_kill(status, child, config["total"]))
         with suppress(BrokenPipeError):
             os.write(status, told)
         os._exit(0)
     os.close(status)
+    silence = os.open(os.devnull, os.O_WRONLY)  # what a kernel prints fills no file of its judge
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
     os.setsid()
     sys.path[:] = config["path"]
     control = socket.socket(fileno=channel)

@@ -58,7 +58,11 @@ SWITCH = 1e-6
 """Seconds between two turns of Python's threads: a thread is stopped in the midst of most calls."""
 YIELDS = 0.3
 """Of the lines of a kernel in Python, those after which another thread gets its turn."""
+MARGIN = 256
+"""Bytes that are watched on either side of an array."""
 LIBRARIES = ("torch", "jax", "gradspec")
+CLEARING = 5.0
+"""Seconds in which all that a call has started is ended, before the next is made."""
 SEED = 42
 """The seed before a module is made: a reference and a solution that make the same parameters have the same ones."""
 TENSOR = "tensor"
@@ -90,6 +94,10 @@ def unpacked(data: bytes) -> tuple[int, dict[str, Any] | bytes]:
     if not isinstance(message, dict):
         raise ValueError("a packet that is no message")
     return number, message
+
+
+class OverrunError(Exception):
+    """A call wrote beside the array of this name, or, without one, beside an array that it allocated."""
 
 
 # --- objects ----------------------------------------------------------------------------------------------------------
@@ -357,16 +365,14 @@ def facts_of(kernel: Any) -> dict[str, Any]:
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
-def enter(library: str, given: Any, device: str = "cpu") -> Any:
-    """An array of NumPy as one of the library, on a device, of the same memory where that can be."""
+def enter(library: str, given: Any) -> Any:
+    """An array of NumPy as one of the library, of the same memory where that can be."""
     if library == "torch":
         import torch
 
         if given.dtype.name == "bfloat16":
-            return torch.from_numpy(given.view("int16")).view(torch.bfloat16).to(device)
-        return torch.from_numpy(given).to(device)
-    if library == "cupy":
-        return importlib.import_module("cupy").asarray(given)
+            return torch.from_numpy(given.view("int16")).view(torch.bfloat16)
+        return torch.from_numpy(given)
     if library == "jax":
         import jax.numpy as jnp
 
@@ -392,10 +398,75 @@ def leave(given: Any) -> Any:
     return np.asarray(found.numpy())
 
 
-def synchronize(library: str) -> None:
+class DeviceBlock:
+    """A copy on a device of a block of memory, with the arrays that lie in it."""
+
+    def __init__(self, library: str, memory: Any, device: str) -> None:
+        self._memory, self._library = memory, importlib.import_module(library)
+        if library == "torch":
+            self._buffer = self._library.from_numpy(memory).to(device, copy=True)
+        else:
+            self._library.cuda.Device(int(device.partition(":")[2] or 0)).use()
+            self._buffer = self._library.asarray(memory)
+
+    def array(self, start: int, shape: Sequence[int], strides: Sequence[int], dtype: str) -> Any:
+        if self._library.__name__ == "cupy":
+            return self._library.ndarray(shape, _dtype(dtype), self._buffer.data + start, strides)
+        made, size = self._buffer.new_empty(0, dtype=getattr(self._library, dtype)), _dtype(dtype).itemsize
+        if not math.prod(shape):
+            return made.new_empty(tuple(shape))
+        return made.set_(self._buffer.untyped_storage(), start // size, shape, [step // size for step in strides])
+
+    def watched(self, fill: int | None) -> Any:
+        """Watch what PyTorch allocates, between bytes of ``fill``, if there are any."""
+        if fill is None or self._library.__name__ != "torch":
+            return nullcontext()
+        return watch_of_torch(self._buffer.device, fill)
+
+    def fetch(self) -> None:
+        """Put back what calls changed."""
+        self._memory[...] = leave(self._buffer)
+
+
+def watch_of_torch(device: Any, fill: int) -> Any:
+    """Every tensor that is allocated lies between bytes that nobody may change, and an empty one is full of them."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    empty = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
+    filled = {aten.zeros, aten.zeros_like, aten.new_zeros, aten.ones, aten.ones_like, aten.new_ones}
+    filled |= {aten.full, aten.full_like, aten.new_full}
+
+    class WatchOfTorch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __init__(self) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self.margins = list[Any]()
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = func(*args, **(kwargs or {}))
+            kind = getattr(func, "overloadpacket", None)
+            if kind not in empty | filled or made.device.type != device.type or not made.numel():
+                return made
+            cells = 1 + sum((n - 1) * step for n, step in zip(made.shape, made.stride(), strict=True))
+            size = cells * made.element_size()
+            buffer = torch.full((size + 2 * MARGIN,), fill, dtype=torch.uint8, device=made.device)
+            self.margins += [buffer[:MARGIN], buffer[MARGIN + size :]]
+            first = MARGIN // made.element_size()
+            guarded = torch.empty(0, dtype=made.dtype, device=made.device)
+            guarded = guarded.set_(buffer.untyped_storage(), first, made.shape, made.stride())
+            return guarded.copy_(made) if kind in filled else guarded
+
+        def is_whole(self) -> bool:
+            return not self.margins or bool((torch.cat(self.margins) == fill).all())
+
+    return WatchOfTorch()
+
+
+def synchronize(library: str, device: str) -> None:
     """Wait for all that was begun on the device."""
     if library == "torch":
-        importlib.import_module("torch").cuda.synchronize()
+        getattr(importlib.import_module("torch"), device.partition(":")[0]).synchronize(device)
     elif library == "cupy":
         importlib.import_module("cupy").cuda.Device().synchronize()
 
@@ -584,10 +655,15 @@ class Calls:
 
     def _prepared(self, call: Mapping[str, Any]) -> Callable[[], Any]:
         function, library, device = self._functions[call["function"]], call["library"], call["device"]
-        given_arrays = [self._array(place) for place in call["arrays"]]
-        arrays = [enter(library, array, device) for array in given_arrays]
-        if device == "cpu" and library not in ("jax", "cupy"):
-            arrays = self._given_again(list(map(repr, call["arrays"])), arrays)
+        first, end = call["extent"]
+        is_there = device != "cpu" and library in ("torch", "cupy") and end
+        block = DeviceBlock(library, self._memory[first:end], device) if is_there else None
+        if block is not None:
+            arrays = [block.array(start - first, *form) for start, *form in call["arrays"]]
+        else:
+            arrays = [enter(library, self._array(place)) for place in call["arrays"]]
+            if library != "jax":
+                arrays = self._given_again(list(map(repr, call["arrays"])), arrays)
 
         def argument(value: Any) -> Any:
             if isinstance(value, dict):
@@ -596,15 +672,17 @@ class Calls:
 
         given = [argument(value) for value in call["arguments"]]
         named = {name: argument(value) for name, value in call["keywords"].items()}
-        if device == "cpu":
+        if block is None:
             return lambda: function(*given, **named)
 
         def on_device() -> Any:
-            """The call, finished, with what it changed in its inputs."""
-            results = function(*given, **named)
-            synchronize(library)
-            for array, moved in zip(given_arrays, arrays, strict=True):
-                array[...] = leave(moved)
+            """The call, finished, with what it changed in its inputs and around them."""
+            with block.watched(call["fill"]) as watch:
+                results = function(*given, **named)
+                synchronize(library, device)
+                if watch is not None and not watch.is_whole():
+                    raise OverrunError("beside an array that it allocated")
+            block.fetch()
             return results
 
         return on_device
@@ -714,7 +792,7 @@ def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callabl
             _serve(kernel, control, *descriptors)
         if descriptors:
             pause_openmp()  # a copy would wait for its threads
-            if os.fork() == 0:
+            if fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 keep(kernel, control, wait_or_kill, *descriptors)
             for descriptor in descriptors:
@@ -741,9 +819,10 @@ def keep(
     outputs: int,
     status: int,
 ) -> None:
-    """Serve in a child, tell what it ended with, and end it when nobody is there to be told."""
+    """Serve in a child, tell what it ended with, and end it when nobody is there to be told, with all it started."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    child = os.fork()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    child = fork()
     if child == 0:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _serve(kernel, control, channel, inputs, outputs, status)
@@ -753,7 +832,26 @@ def keep(
     told = struct.pack("i", wait_or_kill(status, child))
     with suppress(BrokenPipeError):
         os.write(status, told)
+    deadline = time.monotonic() + CLEARING
+    with suppress(ChildProcessError, FileNotFoundError):
+        while time.monotonic() < deadline:
+            with open(f"/proc/self/task/{os.getpid()}/children") as children:
+                for one in children.read().split():
+                    os.kill(int(one), signal.SIGKILL)
+            os.waitpid(-1, 0)
     os._exit(0)
+
+
+def fork() -> int:
+    """``os.fork``, when there is room for another process: those of the call before are being ended."""
+    deadline = time.monotonic() + CLEARING
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _serve(kernel: Any, control: socket.socket | None, channel: int, inputs: int, outputs: int, status: int) -> None:

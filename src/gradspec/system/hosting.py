@@ -12,6 +12,7 @@ import ctypes
 import marshal
 import mmap
 import os
+import re
 import select
 import signal
 import socket
@@ -47,7 +48,7 @@ CAN_HOST = sys.platform == "linux"
 ALIGNED, ALLOCATED, APART = 64, 16, 256
 """To how many bytes arrays are aligned, but for what an allocator would not give them, and the bytes between two."""
 MOST_BYTES = 1 << 32
-"""Of one output."""
+"""Of all outputs of a call, if their numbers were the widest."""
 STAYING, STOPPING = 0.2, 5.0
 """Seconds in which a process that a call has started may still end, and in which one stops that is told to."""
 F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK = 1033, 1, 2
@@ -61,10 +62,18 @@ CACHES = (
 """Variables that name folders into which compilers of kernels write."""
 OWN = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """What compilers of kernels are told: processes that they start stay behind after the call."""
+OF_DEVICES = re.compile("CUDA error|cudaError|CUDA_ERROR")
+"""Errors of CUDA, in the words of PyTorch, CuPy and JAX."""
 HIDDEN = ("GRADSPEC_NUM_THREADS", "PYTEST_CURRENT_TEST", "PYTHONPATH", "PWD", "OLDPWD")
 """Variables that tell of the judge, or of where it was started."""
 
-FACTS = ("name", "names", "signature", "library", "mentioned", "parameters", "versions")
+FACTS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("name", "library"), (str,)),
+    **dict.fromkeys(("names", "mentioned"), (list,)),
+    **dict.fromkeys(("signature", "parameters"), (dict, type(None))),
+    "versions": (dict,),
+}
+"""What a host says of its kernel, and of which types it is."""
 KINDS = (
     *(Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL),
     *(Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD),
@@ -92,6 +101,10 @@ class HostLostError(BaseException):
 
 class ChannelError(Exception):
     """The process of the kernel said what no host says."""
+
+
+class ImportFailedError(ValueError):
+    """The kernel cannot be imported, or its process says of it what no host says."""
 
 
 class LeftBehindError(Exception):
@@ -193,7 +206,13 @@ class _Packing:
             "arrays": arrays,
             "library": function.host.library,
             "device": function.host.device,
+            "fill": function.host.fill,
+            "extent": self.extent(),
         }
+
+    def extent(self) -> tuple[int, int]:
+        """Where the memory of all arrays begins, aligned as on a device, and ends."""
+        return min((segment.start for segment in self.segments.values()), default=0) // APART * APART, self.end
 
     def fences(self) -> list[tuple[int, int, int]]:
         guarded = (segment for segment in self.segments.values() if segment.guard is not None)
@@ -430,8 +449,6 @@ def _checked(claim: Claim) -> np.dtype[Any]:
         or (host.DTYPES[number] == "object") != (where == host.NOWHERE)
     ):
         raise ChannelError("an output of no dtype")
-    if 16 * prod(shape) > MOST_BYTES:
-        raise ChannelError("an output that is too large")
     return _dtype_numbered(number)
 
 
@@ -453,6 +470,10 @@ class HostServer:
     """A process that has imported libraries and no kernel: copies of it are hosts. It ends with this object."""
 
     def __init__(self, libraries: Sequence[str] = ()) -> None:
+        self._libraries = [*libraries]
+        self._begin()
+
+    def _begin(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         scratch = dict.fromkeys(CACHES, _scratch_folder())
         own = {k: v for k, v in os.environ.items() if k not in HIDDEN}
@@ -464,13 +485,19 @@ class HostServer:
         theirs.close()
         self.close = weakref.finalize(self, _end_server, os.getpid(), process, self._control)
         text = Path(host.__file__).read_text(encoding="utf-8")
-        self._control.send(marshal.dumps({"program": text, "libraries": [*libraries], **_surroundings()}))
+        self._control.send(marshal.dumps({"program": text, "libraries": self._libraries, **_surroundings()}))
 
     def start(self, config: dict[str, Any]) -> tuple[socket.socket, int]:
         """The socket of a new host, and a pipe that tells the status that it ends with."""
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ending, told = os.pipe()
-        socket.send_fds(self._control, [marshal.dumps(config)], [theirs.fileno(), told])
+        asked = [marshal.dumps(config)], [theirs.fileno(), told]
+        try:
+            socket.send_fds(self._control, *asked)
+        except (BrokenPipeError, ConnectionResetError):  # a kernel that nothing contains can end this, too
+            self.close()
+            self._begin()
+            socket.send_fds(self._control, *asked)
         theirs.close()
         os.close(told)
         return control, ending
@@ -500,6 +527,8 @@ class KernelHost:
 
     device = "cpu"
     """Where the kernel finds them; results come back by the memory that both processes have."""
+    fill: int | None = None
+    """What lies around all that PyTorch allocates on a device during a call, which is watched there."""
     limit: float | None = None
     """Seconds that it may take to import the kernel, or to answer a call."""
 
@@ -512,7 +541,7 @@ class KernelHost:
     ) -> None:
         """``call`` says how a `gradspec.system.host.Solution` of this name is called."""
         self.name = name
-        self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if memory is None else memory
+        self._memory = _memory_for_all() if memory is None else memory
         self._call, self._server, self._has_server = call, server, server is not None
         self._session: _Session | None = None
         self._modules: dict[str, dict[str, Any]] = {}
@@ -525,7 +554,8 @@ class KernelHost:
         self._begin()
 
     def _begin(self) -> None:
-        config = {"name": self.name, "call": self._call, "memory": self._memory, **_surroundings()}
+        limits = {"memory": self._memory, "total": self._memory or _memory_for_all()}
+        config = {"name": self.name, "call": self._call, **limits, **_surroundings()}
         self._server = self._server or HostServer()
         self._control, self._ending = self._server.start(config)
         self._owner, self._number, self._is_used = os.getpid(), 0, False
@@ -554,9 +584,9 @@ class KernelHost:
         assert self.contained is not None  # which comes first
         facts = self._told(1)
         if "failed" in facts:
-            raise ValueError(str(facts["failed"]))
-        if not {"kind", "can_fork", *FACTS} <= facts.keys():
-            raise ValueError(self.spoke)
+            raise ImportFailedError(str(facts["failed"]))
+        if not {"kind", "can_fork"} <= facts.keys() or not all(isinstance(facts.get(f), FACTS[f]) for f in FACTS):
+            raise ImportFailedError(self.spoke)
         self._number = 1
         return facts
 
@@ -564,7 +594,10 @@ class KernelHost:
         """Members of the kernel by name, of those that it has: values, and functions that can be called."""
         wanted = [name for name in names if name in self.facts["names"]]
         self._number += 1
-        self._control.send(packet(self._number, {"names": wanted}))
+        try:
+            self._control.send(packet(self._number, {"names": wanted}))
+        except (BrokenPipeError, ConnectionResetError):
+            raise HostLostError(self._status()) from None
         told = self._told(self._number)["members"]
         return {name: self._member(name, told[name]) for name in wanted if name in told}
 
@@ -588,7 +621,7 @@ class KernelHost:
         except ValueError:
             said, message = -1, {}
         if said != number or isinstance(message, bytes):
-            raise ValueError(self.spoke)
+            raise ImportFailedError(self.spoke)
         return message
 
     def _status(self) -> int:
@@ -633,7 +666,7 @@ class KernelHost:
             self.drop_session()
             raise
         except Exception as error:
-            if self.device != "cpu" and "CUDA" in str(error):  # which is lost to that process, perhaps
+            if self.device != "cpu" and OF_DEVICES.search(str(error)):  # which is lost to that process, perhaps
                 self.drop_session()
             raise
 
@@ -748,7 +781,8 @@ class KernelHost:
         """The process that serves calls of this one: a copy of this process has another."""
         session = self._session
         if session is None or session.owner != os.getpid():
-            if (self._is_used or self._owner != os.getpid()) and not self.facts["can_fork"]:
+            is_taken = (self._is_used or self._owner != os.getpid()) and not self.facts["can_fork"]
+            if is_taken or self._has_ended():
                 self._end()
                 self.__dict__.pop("facts"), self.__dict__.pop("contained")
                 self._begin()
@@ -762,6 +796,10 @@ class KernelHost:
             if self._threads is not None:
                 session.ask(do="threads", count=self._threads)
         return session
+
+    def _has_ended(self) -> bool:
+        """Whether calls have ended the host itself, from which no process can be had any longer."""
+        return bool(select.select([self._ending], [], [], 0)[0])
 
     def _send_files(self, descriptors: list[int], _: list[int]) -> None:
         try:
@@ -804,6 +842,9 @@ class CopyHost(KernelHost):
     def _status(self) -> int:
         return signal.SIGKILL
 
+    def _has_ended(self) -> bool:
+        return False
+
 
 def _end(owner: int, control: socket.socket, ending: int) -> None:
     """Let the host end, for a second; it is killed when nobody waits for its status any longer."""
@@ -819,6 +860,16 @@ def _told_status(pipe: int, seconds: float, otherwise: Callable[[], int] = lambd
         if select.select([pipe], [], [], seconds)[0] and len(told := os.read(pipe, 4)) == 4:
             return int(struct.unpack("i", told)[0])
     return otherwise()
+
+
+@cache
+def _memory_for_all() -> int:
+    """Bytes that the processes of a kernel may hold together: three quarters of what there is here."""
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container, in both forms
+        with suppress(OSError, ValueError):
+            least = min(least, int(Path("/sys/fs/cgroup", file).read_text()))
+    return least * 3 // 4
 
 
 def _scratch_folder() -> str:
@@ -865,7 +916,7 @@ def stand_in(host: KernelHost, names: Callable[[str], bool]) -> Any:
     try:
         return _stand_in(host, host.facts, names)
     except (AttributeError, KeyError, TypeError) as error:  # of facts that are not those of a host
-        raise ValueError(f"{host.spoke}: {type(error).__name__}: {error}") from None
+        raise ImportFailedError(f"{host.spoke}: {type(error).__name__}: {error}") from None
 
 
 def _stand_in(host: KernelHost, facts: Mapping[str, Any], names: Callable[[str], bool]) -> Any:
@@ -890,7 +941,10 @@ def _stand_in(host: KernelHost, facts: Mapping[str, Any], names: Callable[[str],
 def _given(answer: dict[str, Any] | bytes, taken: Callable[[Claim], Any]) -> Any:
     """What an answer says, or the exception that it says was raised."""
     if isinstance(answer, bytes):
-        parts = tuple(map(taken, _claims(answer)))
+        claims = _claims(answer)
+        if sum(16 * abs(prod(claim[3])) for claim in claims) > MOST_BYTES:
+            raise ChannelError("outputs that are too large")
+        parts = tuple(map(taken, claims))
         if answer.startswith(host.ONE) and len(parts) != 1:
             raise ChannelError("an answer of several parts that is one")
         return parts[0] if answer.startswith(host.ONE) else parts
@@ -907,6 +961,8 @@ def _exception(told: Any) -> Exception:
     name, text = told["type"], told["text"]
     if not (isinstance(name, str) and isinstance(text, str) and name.isidentifier() and len(name) < 200):
         raise ChannelError("an error without a name")
+    if name == host.OverrunError.__name__:
+        return host.OverrunError(text)
     known = (getattr(builtins, base, None) for base in told["bases"] if isinstance(base, str))
     base = next((kind for kind in known if isinstance(kind, type) and issubclass(kind, Exception)), Exception)
     return _exception_class(name, base.__name__)(text)

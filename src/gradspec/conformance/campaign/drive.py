@@ -27,6 +27,7 @@ from gradspec.conformance.model.run import Batch, Tally
 from gradspec.conformance.model.verdict import Failure, Finding, Probe
 from gradspec.conformance.shrink.causes import groups, merge_findings, pick_varied, smallest
 from gradspec.conformance.shrink.titles import rank, title
+from gradspec.system.processes import ProcessLostError
 from gradspec.system.task_queue import TICK, TRIES, ProcessPerThread, RetryQueue
 
 ENDING = 2.0
@@ -330,7 +331,10 @@ def shrink_failures_by(
     try:
         for number, cause in enumerate(causes):
             watch(number, len(causes))
-            told = judge.findings(pick_varied(cause, MEMBERS), min(A_CAUSE, seconds / len(causes)))
+            try:
+                told = judge.findings(pick_varied(cause, MEMBERS), min(A_CAUSE, seconds / len(causes)))
+            except (ProcessLostError, TargetError):
+                told = [unshrunk_finding(smallest(cause))]
             findings += count_cases(told, cause, ledger)
     except KeyboardInterrupt:
         for cause in causes[number:]:

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class TargetError(RuntimeError):
-    """The target cannot be judged: it cannot be started, or its cases cannot be planned."""
+    """The target cannot be judged: it cannot be started, or its cases not planned. Its cause may be a lost process."""
 
 
 class DeviceLostError(ProcessLostError):
@@ -106,7 +106,7 @@ class Isolated(KeptProcess):
                     self._start()
                 return self._versions
         except ProcessLostError as loss:
-            raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from None
+            raise TargetError(f"{self.settings.target} could not be started: {describe(loss)}") from loss
 
     def describe_device(self) -> str:
         """The facts of the target's device; nothing of the CPU."""
@@ -171,8 +171,8 @@ class Isolated(KeptProcess):
                     return self._asked(more, do="plan", first=first, count=count, domain=self._found)["result"]  # type: ignore[no-any-return]
                 except ProcessLostError as loss:
                     self._refuse_if_closed()
-                    why = describe(loss)
-        raise TargetError(f"cases could not be planned: {why}")
+                    why = loss
+        raise TargetError(f"cases could not be planned: {describe(why)}") from why
 
     def coverage(self, batches: int) -> Coverage:
         """How far the cases of the first batches went; nothing is known of it if the process is lost."""

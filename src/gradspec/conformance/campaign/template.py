@@ -7,6 +7,7 @@ GPUs when it is imported, no copy could use it, and this is a `worker`.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ class TemplateWorker:
 
     def __init__(self, target: Target, settings: CampaignSettings) -> None:
         self._copies = Isolated(settings, target, goes_on=True)
+        atexit.register(self._copies.close)  # before the end of Python waits for all copies
 
     def answers(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         try:

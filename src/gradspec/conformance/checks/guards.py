@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from gradspec.conformance.checks.memory import between, fenced, margins_hold
 from gradspec.conformance.checks.repeat import Outcome, differences
 from gradspec.conformance.judge.verdicts import Snapshot, argument_label
-from gradspec.conformance.model.device import NANS, NUMBERS, Bytes, OverrunError
+from gradspec.conformance.model.device import NANS, NUMBERS, Bytes
 from gradspec.conformance.model.problem import ON_NANS, Array, Call, Results
 from gradspec.conformance.model.target import NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
+from gradspec.system.host import OverrunError
 
 INTO_INPUTS = "the call, with out=, wrote into its inputs"
 PLAIN_RUNS = 3

@@ -9,8 +9,9 @@ import os
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from gradspec.conformance.model.device import MARGIN, Bytes, copy_into
+from gradspec.conformance.model.device import Bytes, copy_into
 from gradspec.conformance.model.problem import Array
+from gradspec.system.host import MARGIN
 from gradspec.system.hosting import GuardedMap
 
 

@@ -13,13 +13,14 @@ import numpy as np
 from gradspec.conformance.checks.memory import beside
 from gradspec.conformance.judge.reduced import judge_reduced
 from gradspec.conformance.judge.verdicts import Snapshot, differing, same_bits
-from gradspec.conformance.model.device import NUMBERS, ExhaustedError, OverrunError
+from gradspec.conformance.model.device import NUMBERS, ExhaustedError
 from gradspec.conformance.model.problem import Array, Call, Results, Shape
 from gradspec.conformance.model.target import Answer, HeldResults, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle.expected import expected
 from gradspec.conformance.oracle.meaning import Bools
 from gradspec.spec.errors import ShapeError, UnsupportedError
+from gradspec.system.host import OverrunError
 from gradspec.system.hosting import ChannelError, LeftBehindError
 
 SCRIBBLE = 7

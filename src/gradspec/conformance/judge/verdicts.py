@@ -22,7 +22,7 @@ from gradspec.conformance.judge.conventions import (
     padding_only,
 )
 from gradspec.conformance.judge.reduced import ARITHMETICS, all_together, is_explained_by_flushing, judge_reduced
-from gradspec.conformance.model.device import ExhaustedError, InputChangedError, OverrunError
+from gradspec.conformance.model.device import ExhaustedError, InputChangedError
 from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results, Shape
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
@@ -32,6 +32,7 @@ from gradspec.conformance.oracle.meaning import Bools, Selected
 from gradspec.domains.formats import format_named
 from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import UnsupportedError
+from gradspec.system.host import OverrunError
 from gradspec.system.hosting import ChannelError, LeftBehindError
 
 

@@ -13,11 +13,9 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 from gradspec.conformance.model.problem import Array, Results
-from gradspec.system.host import enter, leave
+from gradspec.system.host import MARGIN, OverrunError, enter, leave
 
 Bytes: TypeAlias = NDArray[np.uint8]
-MARGIN = 256
-"""Bytes that are watched on either side of an array."""
 NANS, NUMBERS = 0xFF, 0x3F
 """Bytes that make a NaN of every float format, or -1, and bytes that make a number of each, of a size met often."""
 ALIGNED, ALLOCATED = 256, 16
@@ -75,10 +73,6 @@ Given: TypeAlias = Mapping[str, Foreign]
 
 class PoisonedError(BaseException):
     """The device is lost to this process: whatever is called next fails, too. No ``except Exception`` may keep it."""
-
-
-class OverrunError(Exception):
-    """A call wrote beside the array of this name, or, without one, beside an array that it allocated."""
 
 
 class InputChangedError(Exception):
@@ -148,27 +142,37 @@ class HostMemory(Memory):
         return [{name: leave(array) for name, array in call.items()} for call in calls]
 
 
-class PackedMemory(Memory):
-    """Memory behind a bus: the arrays of many calls are one transfer, and so are their results."""
+class BlockMemory(Memory):
+    """Arrays of calls in one block of memory: here of NumPy's, which a host sends to its device as a whole."""
 
-    @abstractmethod
+    def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
+        return _PackedCargo(self, calls, fill)
+
+    def get(self, calls: Sequence[Given]) -> list[Results]:
+        return [{name: leave(array) for name, array in call.items()} for call in calls]
+
     def upload(self, memory: Bytes) -> Foreign:
-        """Bytes of the host on the device."""
+        """Bytes of the host where kernels find them."""
+        return memory.copy()
 
-    @abstractmethod
     def download(self, buffer: Foreign) -> Bytes:
         """And back."""
+        return np.array(buffer)
 
-    @abstractmethod
     def view(self, buffer: Foreign, place: PackedPlace) -> Foreign:
         """The array that lies in a place."""
+        return place.within(buffer)
 
-    @abstractmethod
-    def copy(self, buffer: Foreign) -> Foreign: ...
+    def copy(self, buffer: Foreign) -> Foreign:
+        return buffer.copy()
 
-    @abstractmethod
     def same(self, one: Foreign, other: Foreign) -> bool:
         """Whether two buffers hold the same bytes."""
+        return bool((one == other).all())
+
+
+class PackedMemory(BlockMemory):
+    """Memory behind a bus: the arrays of many calls are one transfer, and so are their results."""
 
     @abstractmethod
     def join(self, arrays: Sequence[Foreign]) -> Foreign:
@@ -180,9 +184,6 @@ class PackedMemory(Memory):
 
     @abstractmethod
     def dtype(self, array: Foreign) -> np.dtype[Any]: ...
-
-    def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
-        return _PackedCargo(self, calls, fill)
 
     def get(self, calls: Sequence[Given]) -> list[Results]:
         here = [array for call in calls for array in call.values() if self.is_own(array)]
@@ -201,7 +202,7 @@ class PackedMemory(Memory):
 
 
 class _PackedCargo(Cargo):
-    def __init__(self, memory: PackedMemory, calls: Sequence[Mapping[str, Array]], fill: int) -> None:
+    def __init__(self, memory: BlockMemory, calls: Sequence[Mapping[str, Array]], fill: int) -> None:
         self._memory = memory
         self._named = [name for call in calls for name in call]
         self._sent, self._places = pack_arrays([array for call in calls for array in call.values()], fill)
@@ -247,6 +248,8 @@ class Device:
     """Seconds that a new process may take until it can use the device."""
     count = 0
     """How many processes there is room for; 0 where there is no limit."""
+    in_host = ""
+    """By which name a host (`gradspec.system.host`) knows it; nothing where kernels must be called in this process."""
     fill = NANS
     """What lies around arrays."""
 
@@ -309,3 +312,4 @@ class Device:
 
 
 HOST = Device()
+HOST.in_host = HOST.name

@@ -24,26 +24,27 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def target_of(settings: CampaignSettings) -> Target:
     """The target that a campaign is about, with what is declared of it."""
-    asked, is_hosted = settings.reference, CAN_HOST and settings.device == "cpu"
+    device = import_module(f"{__name__}.devices").device_named(settings.device)
+    asked, is_hosted = settings.reference, CAN_HOST and bool(device.in_host)
+    hosted = is_hosted, None if device.is_host else 0
     if asked is None:
-        target = target_named(settings.target, is_hosted)
+        target = target_named(settings.target, *hosted)
     else:
         kernel = import_module(f"{__name__}.reference.kernel")
         own = (asked.spec, asked.inputs, asked.params, asked.array)
-        target = kernel.loaded_kernel(settings.target, *own, is_hosted)
+        target = kernel.loaded_kernel(settings.target, *own, *hosted)
     declared = {"algorithm": settings.algorithm, "array": None if asked else settings.array}
-    device = import_module(f"{__name__}.devices").device_named(settings.device)
     return target.declaring(**declared).within(settings.selection.domain).on(device)
 
 
-def target_named(name: str, is_hosted: bool = False) -> Target:
+def target_named(name: str, is_hosted: bool = False, memory: int | None = None) -> Target:
     """The target of this name, or of ``module:object``, which may be called in a process of its own.
 
     >>> target_named("native").name
     'native'
     """
     if name not in TARGETS:
-        return import_module(f"{__name__}.user.target").loaded(name, is_hosted)  # type: ignore[no-any-return]
+        return import_module(f"{__name__}.user.target").loaded(name, is_hosted, memory)  # type: ignore[no-any-return]
     where, needs = TARGETS[name]
     for package in needs:
         require(package, f"gradspec check {name}")

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from gradspec.conformance.model.device import Memory, OverrunError
+from gradspec.conformance.model.device import Memory
 from gradspec.conformance.model.problem import Call, Results
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.graph.lru import LRUCache
+from gradspec.system.host import OverrunError
 
 MOST_FUNCTIONS = 64
 

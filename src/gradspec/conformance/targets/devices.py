@@ -18,7 +18,6 @@ import numpy as np
 
 from gradspec.conformance.model.device import (
     HOST,
-    MARGIN,
     Bytes,
     Cargo,
     Device,
@@ -32,6 +31,7 @@ from gradspec.conformance.model.device import (
 from gradspec.conformance.model.problem import DTYPES, Array, Results
 from gradspec.conformance.targets.objects import object_named
 from gradspec.system.forking import holds_gpu
+from gradspec.system.host import watch_of_torch
 
 LOST = re.compile(
     r"illegal (memory access|address|instruction)|ILLEGAL_(ADDRESS|INSTRUCTION)|misaligned address|MISALIGNED_ADDRESS"
@@ -82,7 +82,8 @@ class CudaDevice(Device):
     starting = 30.0
 
     def __init__(self, name: str = "cuda") -> None:
-        self.name, self._index = name, int(name.partition(":")[2] or 0)
+        self.name = self.in_host = name
+        self._index = int(name.partition(":")[2] or 0)
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -242,45 +243,8 @@ class TorchMemory(PackedMemory):
 
     @contextmanager
     def watched(self, fill: int) -> Iterator[Watch]:
-        watch = _watch_of_torch(self._device, fill)
-        with watch:
+        with watch_of_torch(self._device, fill) as watch:
             yield watch
-
-
-def _watch_of_torch(device: Any, fill: int) -> Any:
-    """Every tensor that is allocated lies between bytes that nobody may change, and an empty one is full of them."""
-    import torch
-
-    from gradspec.interop.torch.private import TorchDispatchMode
-
-    aten = torch.ops.aten
-    empty = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
-    filled = {aten.zeros, aten.zeros_like, aten.new_zeros, aten.ones, aten.ones_like, aten.new_ones}
-    filled |= {aten.full, aten.full_like, aten.new_full}
-
-    class WatchOfTorch(TorchDispatchMode, Watch):  # type: ignore[no-untyped-call]
-        def __init__(self) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.margins = list[Any]()
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            made = func(*args, **(kwargs or {}))
-            kind = getattr(func, "overloadpacket", None)
-            if kind not in empty | filled or made.device.type != device.type or not made.numel():
-                return made
-            cells = 1 + sum((n - 1) * step for n, step in zip(made.shape, made.stride(), strict=True))
-            size = cells * made.element_size()
-            buffer = torch.full((size + 2 * MARGIN,), fill, dtype=torch.uint8, device=made.device)
-            self.margins += [buffer[:MARGIN], buffer[MARGIN + size :]]
-            first = MARGIN // made.element_size()
-            guarded = torch.empty(0, dtype=made.dtype, device=made.device)
-            guarded = guarded.set_(buffer.untyped_storage(), first, made.shape, made.stride())
-            return guarded.copy_(made) if kind in filled else guarded
-
-        def is_whole(self) -> bool:
-            return not self.margins or bool((torch.cat(self.margins) == fill).all())
-
-    return WatchOfTorch()
 
 
 # --- CuPy and JAX -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 
 from gradspec.conformance.judge.conventions import CONVENTIONS
 from gradspec.conformance.model.case import check_blocks
-from gradspec.conformance.model.device import HostMemory, Memory
+from gradspec.conformance.model.device import BlockMemory, Device, HostMemory, Memory
 from gradspec.conformance.model.problem import LAYOUTS, Call, Results
 from gradspec.conformance.model.target import CALLERS, OVERLAP, Answer, HeldResults, IsLike
 from gradspec.conformance.targets.arrays import ArrayTarget
@@ -114,7 +114,24 @@ class OwnTarget(ArrayTarget):
     # --- calls in a host
 
     def memory(self) -> Memory:
-        return super().memory() if self.host is None else HostMemory("numpy")
+        if self.host is None:
+            return super().memory()
+        if self.device.is_host:
+            return HostMemory("numpy")
+        self.host.fill = self.device.fill
+        return BlockMemory()
+
+    def on(self, device: Device) -> Self:
+        super().on(device)
+        if self.host is not None and not device.is_host:
+            self.host.device = device.in_host
+        return self
+
+    def run_all(self, calls: Sequence[Call]) -> list[Answer]:
+        """On a device, too, one by one in a host: a block has the arrays of one call."""
+        if self.host is None or self.device.is_host:
+            return super().run_all(calls)
+        return [answer for call in calls for answer in self._made([call])]
 
     def hold(self, call: Call) -> HeldResults:
         if self.host is None:

@@ -328,12 +328,13 @@ def loaded_kernel(
     params: str | None = None,
     array: str | None = None,
     is_hosted: bool = False,
+    memory: int | None = None,
 ) -> ReferenceKernel:
     """The target that ``module:kernel`` and ``module:reference`` name; a reference may be an ONNX file, too.
 
-    With ``is_hosted`` the kernel is imported and called in a process of its own.
+    With ``is_hosted`` the kernel is imported and called in a process of its own, which may have so much ``memory``.
     """
-    host = KernelHost(check_name(name)) if is_hosted else None
+    host = KernelHost(check_name(name), memory) if is_hosted else None
     meant = spec if spec.endswith(".onnx") else object_named(spec)
     own = object_named(inputs) if inputs and ":" in inputs and "[" not in inputs else inputs
     members = {*DECLARATIONS, *ATTACHED.values(), "array", "__version__"}

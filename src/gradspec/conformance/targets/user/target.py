@@ -108,10 +108,10 @@ class Kernels(Protocol):
         """And likewise every other operator and derivative."""
 
 
-def loaded(name: str, is_hosted: bool = False) -> Target:
+def loaded(name: str, is_hosted: bool = False, memory: int | None = None) -> Target:
     """The target that ``module:object`` names, or ``module`` alone; the current folder is searched first.
 
-    With ``is_hosted`` it is imported and called in a process of its own.
+    With ``is_hosted`` it is imported and called in a process of its own, which may have so much ``memory``.
 
     >>> loaded("nowhere:kernels")
     Traceback (most recent call last):
@@ -120,7 +120,7 @@ def loaded(name: str, is_hosted: bool = False) -> Target:
     """
     if not is_hosted:
         return UserKernels(object_named(name), name)
-    host = KernelHost(check_name(name))
+    host = KernelHost(check_name(name), memory)
     return UserKernels(stand_in(host, lambda own: own in DECLARED or NAME.fullmatch(own) is not None), name, host=host)
 
 
