@@ -26,8 +26,8 @@ from gradspec.conformance.model.run import Coverage
 from gradspec.conformance.model.target import Target
 
 DATA_SETS, GEOMETRIES = 8, 512
-"""Where a target compiles every geometry: how often those of a batch follow each other, and batches before the first of
-them comes again."""
+"""Where a target compiles every geometry: how often those of a batch follow each other, but for quick ones, and batches
+before the first of them comes again."""
 
 
 class TargetStream:
@@ -70,7 +70,7 @@ class TargetStream:
     def batch(self, number: int) -> list[CheckCase]:
         turn, place = divmod(number % self.geometries, len(self._offering))
         cases = self._offering[place].batch(turn)
-        if self.data_sets == 1:
+        if self.data_sets == 1 or all(case.is_quick for case in cases):
             return [replace(case, batch=number) for case in cases]
         unchanged = len(cases) if number < self.geometries else 0
         return [
