@@ -519,6 +519,22 @@ def test_vectors_are_read_from_where_they_may_begin(monkeypatch):
     torch.testing.assert_close(found, pool.kernel("max_pool_scatter", attrs)(x.clone(), g.clone())[0], rtol=0, atol=0)
 
 
+def test_tangents_of_vectors_are_those_of_winners():
+    """Of the first tap, too, and of whatever number that has."""
+    attrs = ops.MaxPool(**windows((2, 8, 8), {"kernel_size": (2, 2), "stride": (2, 1), "padding": ((0, 0), (0, 1))}))
+    x, dx = (integers((2, 8, 8), F32, seed) for seed in (1, 2))
+    assert_meant(run("max_pool_gather", attrs, x, dx), "max_pool_jvp", x, dx, **named(attrs))
+
+
+def test_lanes_are_divided_by_a_product():
+    most = (1 << 31) - 1
+    for n in (1, 2, 3, 5, 7, 100, 1000, 12_345, (1 << 20) + 1, most):
+        _, factor, shift = geometry._cut(n)
+        near = {k * n + more for k in (0, 1, most // n // 2, most // n) for more in (0, n // 2, n - 1)}
+        lanes = [i for i in (*near, most) if i <= most]
+        assert [(i * factor) >> shift for i in lanes] == [i // n for i in lanes]
+
+
 @pytest.mark.parametrize("sizes", [(1, 13, 51, 65), (1, 1, 12, 12), (65, 67, 2, 2), (64, 64, 63, 63)], ids=str)
 def test_gradients_of_many_bins_are_not_unrolled(monkeypatch, sizes):
     """A tile of 255 pairs of bins took 100 s to compile, and one of more than 64 cells does not."""

@@ -11,6 +11,7 @@ from gradspec.conformance.cases.cover import values_of_case
 from gradspec.conformance.cases.features import tags
 from gradspec.conformance.cases.stream import SWEEP_EVERY, Stream
 from gradspec.conformance.cases.sweep import COMMON, SWEPT, CoveringArray, factors_of, near_common, problem_of
+from gradspec.conformance.cases.target_stream import TargetStream
 from gradspec.conformance.checks import examine
 from gradspec.conformance.model.case import Selection
 from gradspec.conformance.model.domain import KernelDomain
@@ -35,7 +36,7 @@ def array(op, seed=0):
 @pytest.mark.parametrize("op", SWEPT)
 def test_any_three_levels_meet(op):
     levels = array(op)
-    rows = [levels.row(i) for i in range(1_500)]
+    rows = [levels.row(i) for i in range(1_600)]
     for three in combinations(levels.factors, 3):
         wanted = prod(len(levels.factors[name]) for name in three)
         assert len({tuple(row[name] for name in three) for row in rows}) == wanted
@@ -87,6 +88,44 @@ def test_what_was_missed_comes_early():
         stream = Stream(seed, Selection(ops=("max_pool", "avg_pool", "conv", "conv_transpose")), takes_all)
         batches = (stream.batch(turn * SWEEP_EVERY + SWEEP_EVERY - 1) for turn in range(30))
         assert any(_has_shared_cells(case) for batch in batches for case in batch)
+
+
+POOLINGS = ("max_pool", "avg_pool", "smooth_max_pool", "adaptive_max_pool", "adaptive_avg_pool")
+
+
+def test_what_fast_paths_ask_for_comes_in_the_first_quick_batch():
+    """Of kernels of several poolings that compile each geometry, a minute has time for little more than that batch."""
+    for seed in range(3):
+        stream = TargetStream([Stream(seed, Selection(ops=POOLINGS), takes_all)], seed, compiled=True)
+        cases = stream.batch(SWEEP_EVERY - 1)
+        assert len({(repr(case.problem), case.mode, case.layout) for case in cases}) > 0.9 * len(cases)  # each once
+        assert {case.problem.op for case in cases} == {*POOLINGS}
+        met = [{name for name, asks in PATHS.items() if asks(case, geometry_of(case.problem))} for case in cases]
+        assert set().union(*met) == {*PATHS}
+
+
+def _is_uneven(axis):
+    return axis.size % axis.outputs > 0
+
+
+PATHS = {
+    "vectors of bins": lambda case, parts: (
+        not parts.sliding and _is_uneven(parts.axes[-1]) and parts.axes[-1].size % 4 == parts.axes[-1].outputs % 4 == 0
+    ),
+    "strips of bins": lambda case, parts: (
+        not parts.sliding and any(_is_uneven(axis) and axis.outputs > 3 for axis in parts.axes[:-1])
+    ),
+    "one window of odd many cells": lambda case, parts: (
+        bool(parts.sliding) and parts.taps > 25 and parts.taps % 4 > 0 and prod(parts.spatial) == parts.taps
+    ),
+    "tangents of many taps": lambda case, parts: (
+        case.problem.op == "max_pool" and case.mode == "jvp" and parts.taps > 25 and case.problem.dtype == "f32"
+    ),
+    "patches cut off": lambda case, parts: (
+        case.mode == "vjp" and bool(parts.sliding) and parts.sliding[-1].kernel == parts.sliding[-1].stride > 4
+    ),
+}
+"""Geometries that the conditions of fast paths decide about."""
 
 
 def _has_shared_cells(case):

@@ -154,6 +154,42 @@ def test_an_imprecise_value_hides_no_wrong_gradient():
     assert {finding.result for finding in run.by_kind("defect")} == {"y", "grad_x"}
 
 
+def squares_but_the_last(x):
+    """Wrong in the last column, and so are its derivatives."""
+    return torch.where(torch.arange(x.shape[-1]) < x.shape[-1] - 1, x * x, x)
+
+
+class WrongTwice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x + x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.saved_tensors[0]
+
+
+def wrong_twice(x):
+    return WrongTwice.apply(x)
+
+
+def square(x):
+    return x * x
+
+
+def test_derivatives_that_follow_from_a_wrong_value_are_no_findings_of_their_own():
+    run = verdict(squares_but_the_last, square, "f32[3,5]", cases=60)
+    (finding,) = run.by_kind("defect")
+    assert finding.mode == "value"
+    assert {where.split()[1] for where in finding.seen} >= {"jvp", "vjp", "second"}
+
+
+def test_a_gradient_that_is_wrong_by_itself_is_a_finding_beside_a_wrong_value():
+    run = verdict(wrong_twice, square, "f32[3,5]", modes=["value", "vjp"], cases=60)
+    assert {finding.result for finding in run.by_kind("defect")} == {"y", "grad_x"}
+
+
 # --- bits that vary ---------------------------------------------------------------------------------------------------
 
 CHANCE = np.random.default_rng(0)

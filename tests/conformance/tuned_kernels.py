@@ -1,4 +1,4 @@
-"""Kernels that Triton's autotuner chooses a block size for; one of the sizes is wrong."""
+"""Kernels that Triton's autotuner chooses a block size for, of which one is wrong; and one with blocks of its own."""
 
 import torch
 import triton
@@ -32,3 +32,19 @@ def added(x):
     y = torch.zeros_like(x)
     _added[lambda meta: (triton.cdiv(x.numel(), meta["block"]),)](x, y, x.numel())
     return y
+
+
+@triton.jit
+def _tripled(x, y, n, block: tl.constexpr = 48):
+    at = tl.program_id(0) * block + tl.arange(0, 64)
+    tl.store(y + at, tl.load(x + at, at < n) * 3, (at < n) & (tl.arange(0, 64) < block))
+
+
+def tripled(x):
+    y = torch.empty_like(x)
+    _tripled[(triton.cdiv(x.numel(), 48),)](x, y, x.numel())
+    return y
+
+
+def triple(x):
+    return 3 * x

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import gradspec as gs
+from gradspec.conformance.cases.target_stream import TargetStream
 from gradspec.conformance.checks import CHECKS
 from gradspec.conformance.judge.verdicts import judge_call
-from gradspec.conformance.model.case import CampaignSettings
+from gradspec.conformance.model.case import CampaignSettings, Selection
 from gradspec.conformance.model.problem import Problem
 from gradspec.conformance.model.reference import on_zeros
 from gradspec.conformance.targets import target_of
@@ -886,6 +887,29 @@ def test_numbers_are_declined_only_if_that_is_declared(largest, declared, kinds,
     verdicts = [judge_call(target, call_on(target, x))[0] for x in (X, special)]
     assert [verdict.kind for verdict in verdicts] == kinds
     assert {verdict.rule for verdict in verdicts if verdict.kind == "defect"} <= {"declined_numbers"}
+
+
+def test_sizes_go_beyond_what_a_kernel_of_triton_is_launched_with(monkeypatch):
+    """In a host, which may say anything of that."""
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    names = "conformance.tuned_kernels:tripled", "conformance.tuned_kernels:triple"
+
+    def first_sizes(modes):
+        """Of the first batches of the largest axis."""
+        target = loaded_kernel(*names, "f32[2,5]", is_hosted=True)
+        stream = TargetStream.of(target, Selection(modes=modes), 0)
+        largest = {max(case.problem.shapes[0]) for number in range(9) for case in stream.batch(number)}
+        return target.observed(), largest
+
+    assert first_sizes(("value",))[0] == ()  # nothing was launched when sizes were chosen
+    seen, sizes = first_sizes(("value", "vjp"))
+    assert seen == (48,)
+    assert 49 in sizes
+    monkeypatch.setattr(
+        KernelHost, "launched", lambda _: ["a", -4, 4, 1 << 70, True, [9], 9.0, 16, 11, 12, 2048, 3000, 8]
+    )
+    assert first_sizes(("value", "vjp"))[0] == (2048, 16, 12, 11)
 
 
 @pytest.mark.exhaustive

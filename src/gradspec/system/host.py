@@ -115,9 +115,41 @@ def object_named(name: str) -> Any:
     return found
 
 
+LAUNCHED: dict[int, None] = {}
+"""The numbers that Triton's kernels were compiled for in this process."""
+
+
 @contextmanager
-def tuned_in_turn() -> Iterator[None]:
+def launches_noted(numbers: dict[int, None]) -> Iterator[None]:
+    """Note the numbers that Triton's kernels are compiled for when they are launched: their blocks are among them."""
+    names = ("jit", "JITFunction"), ("interpreter", "InterpretedFunction")
+    found = (getattr(sys.modules.get(f"triton.runtime.{module}"), name, None) for module, name in names)
+    runs = [(kind, kind.run) for kind in found if kind is not None]
+
+    def noted(run: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
+            given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+            for parameter in inspect.signature(self.fn).parameters.values():
+                number = given.get(parameter.name, parameter.default)
+                if type(number) is int and "constexpr" in str(parameter.annotation):
+                    numbers[number] = None
+            return run(self, *args, **kwargs)
+
+        return launch
+
+    for kind, run in runs:
+        kind.run = noted(run)
+    try:
+        yield
+    finally:
+        for kind, run in runs:
+            kind.run = run
+
+
+@contextmanager
+def tuned_in_turn(numbers: dict[int, None] = LAUNCHED) -> Iterator[None]:
     """Have Triton's autotuner take, for what it tunes by, one of the configurations that run, and none by its time.
+    What kernels are launched with is noted among the numbers.
 
     Which one depends on that alone, so that each is judged on some sizes, in any process, and no others are compiled.
     A launch before the first stays: what a kernel adds to its results, it adds twice where it is tuned.
@@ -153,7 +185,8 @@ def tuned_in_turn() -> Iterator[None]:
 
     tuner.prune_configs, tuner._bench = prune_configs, bench_first
     try:
-        yield
+        with launches_noted(numbers):
+            yield
     finally:
         tuner.prune_configs, tuner._bench = prune, bench
         for chosen, before in tuned:
@@ -634,6 +667,9 @@ class Calls:
             kernel = scope[made["name"]]
         self._functions[number] = kernel
         return {}
+
+    def do_launched(self) -> Any:
+        return {"numbers": list(LAUNCHED)[:100]}
 
     def do_threads(self, count: int) -> Any:
         importlib.import_module("torch").set_num_threads(count)

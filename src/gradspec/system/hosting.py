@@ -759,6 +759,12 @@ class KernelHost:
     def _send_function(self, session: _Session, number: int) -> None:
         _given(session.ask(do="function", number=number, made=self._functions[number]), lambda _: None)
 
+    def launched(self) -> Sequence[Any]:
+        """What the process says its kernels of Triton were launched with: whatever it likes."""
+        answer: Any = self._serving().ask(self.limit, do="launched")
+        numbers = answer.get("numbers") if isinstance(answer, dict) else ()
+        return numbers if isinstance(numbers, list) else ()
+
     def set_threads(self, count: int) -> None:
         """Of PyTorch."""
         self._threads = count

@@ -150,19 +150,16 @@ class Stream:
         return _Batch(self, number, self._early(planned) if place < PLAIN_BATCHES else planned, rng).cases()
 
     def _sweep(self, number: int) -> list[CheckCase]:
-        """Quick cases of one operator, as far as the target takes them: operators take turns."""
-        order = turns(self._swept)
-        turn, place = divmod(number // SWEEP_EVERY, len(order))
-        op = order[place]
-        entries, before = self._swept[op], order[:place].count(op)
-        offered = {(entry.rank, *pair) for entry in entries for pair in entry.pairs()}
+        """Quick cases, as far as the target takes them."""
         rng, found = generator(self.seed, number), list[CheckCase]()
-        for number_of_row in rows_of(turn * order.count(op) + before, self._few):
-            row = array_of(op, entries, self.seed).row(number_of_row)
-            mode, dtype = row["mode"], row["dtype"] if (row["rank"], row["mode"], row["dtype"]) in offered else "f32"
+        for op, place in rows_of(number // SWEEP_EVERY, turns(self._swept), self._few):
+            entries = self._swept[op]
+            row = array_of(op, entries, self.seed).row(place)
+            offered = {pair for entry in entries if entry.rank == row["rank"] for pair in entry.pairs()}
+            mode, dtype = row["mode"], row["dtype"] if (row["mode"], row["dtype"]) in offered else "f32"
             problem = replace(problem_of(op, row, rng), dtype=dtype)
             layout, seed = self.domain.prefers("layouts", row["layout"]), int(rng.integers(1 << 63))
-            if (row["rank"], mode, dtype) in offered and self.refusal(problem, mode) is None:
+            if (mode, dtype) in offered and self.refusal(problem, mode) is None:
                 own = tags(problem, mode, layout)
                 found.append(CheckCase(number, len(found), problem, mode, "exact_sum", None, layout, seed, own, True))
         return found

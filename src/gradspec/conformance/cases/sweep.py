@@ -10,7 +10,7 @@ many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, product
 from math import prod
@@ -37,9 +37,9 @@ from gradspec.conformance.model.problem import (
 Row: TypeAlias = dict[str, Any]
 """A level of every factor."""
 
-CASES, FIRST, FIRST_CASES = 3, 16, 288
-"""Of a batch. Where operators are many and each has its turn seldom, the first batches of each are long."""
-CANDIDATES = 24
+CASES, FIRST, FIRST_CASES = 3, 384, 288
+"""Of a batch. Where operators are many and each has its turn seldom, so many first batches are long."""
+CANDIDATES = 48
 """Rows of which the one is taken that brings most together."""
 MOST_LEAVES, SMOOTH_LEAVES = 1 << 15, 1 << 9
 """Of a case; a row that would have more has fewer windows along all axes but the last. Exponentials take long to
@@ -54,8 +54,11 @@ COMMON: tuple[Row, ...] = (
     {"kernel": 2, "stride": "kernel", "padding": "none"},
     {"kernel": 3, "stride": "unit", "padding": "half"},
     {"kernel": 4, "stride": "kernel", "padding": "none"},
+    {"kernel": "wide", "stride": "kernel", "padding": "none"},
+    {"kernel": "whole", "stride": "unit", "padding": "none"},
+    {"kernel": "long", "stride": "unit", "padding": "half"},
 )
-"""The windows that kernels are written for, without dilation."""
+"""The windows that kernels are written for, without dilation: of few taps, patches, all cells, and many taps."""
 CHANGES: tuple[tuple[str, Any], ...] = (
     *(("dilation", level) for level in ("last", "others", "all")),
     *(("padding", level) for level in ("none", "half", "sided")),
@@ -72,6 +75,11 @@ LARGE = {"height": 2, "width": 1}
 """The first of the levels that others have there: fast paths ask for several rows."""
 WIDTHS = {"few": (1, 4), "vector": (5, 17), "vectors": (18, 40), "tiles": (41, 90)}
 """Windows along the last axis; bins, or cells where there is one window."""
+VECTORS = {"any": (1, 1), "outputs": (4, 1), "cells": (1, 4), "both": (4, 4)}
+"""What the windows and the cells along the last axis are multiples of: fast paths ask for whole vectors of either."""
+MANY_TAPS = ("long", "whole")
+"""Kernels of more taps than paths for small windows take: of many windows along the last axis, or of one over the last
+two."""
 GROUPS = {
     "one": (1, 1, 1),
     "plain": (1, 5, 17),
@@ -110,10 +118,11 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
         "layout": ("contiguous", *(name for name, needed in LAYERS.items() if needed in values)),
         "width": tuple(WIDTHS),
         "height": (1, 2, 5, 9),
+        "vectors": tuple(VECTORS),
     }
     if op in SLIDING:
         factors |= {
-            "kernel": (3, 2, 4, "mixed", "wide"),
+            "kernel": (3, 2, 4, "mixed", "wide", "long", "whole"),
             "stride": tuple(STRIDES),
             "strided": ("all", "last", "others"),
             "dilation": DILATIONS,
@@ -200,15 +209,16 @@ def turns(swept: Mapping[str, Any]) -> list[str]:
     return [op for i in range(4) for op in (*often, *others[i::4])]
 
 
-def rows_of(turn: int, few: bool) -> range:
-    """The rows of an operator's batch; there may be few operators or many.
+def rows_of(sweep: int, order: Sequence[str], few: bool) -> Iterator[tuple[str, int]]:
+    """The operators and rows of a batch of quick cases: operators take turns. There may be few of them or many.
 
-    >>> rows_of(1, few=True), rows_of(0, few=False), rows_of(FIRST, few=False)
-    (range(3, 6), range(0, 288), range(4608, 4611))
+    >>> list(rows_of(1, ["conv", "conv", "fold"], few=True)), len([*rows_of(0, ["conv", "fold"], few=False)])
+    ([('conv', 2), ('conv', 3), ('fold', 1)], 288)
     """
     long = 0 if few else FIRST
-    first = min(turn, long) * FIRST_CASES + max(0, turn - long) * CASES
-    return range(first, first + (FIRST_CASES if turn < long else CASES))
+    first = min(sweep, long) * FIRST_CASES + max(0, sweep - long) * CASES
+    for turn, place in (divmod(i, len(order)) for i in range(first, first + (FIRST_CASES if sweep < long else CASES))):
+        yield order[place], turn * order.count(order[place]) + order[:place].count(order[place])
 
 
 @lru_cache(maxsize=64)
@@ -231,6 +241,7 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     if op not in SLIDING:
         return _binned(op, row, _few(counts, prod(lead) * 4**rank), rng)
     axes = _axes(row, rng)
+    counts[-2:] = [1] * len(counts[-2:]) if row["kernel"] == "whole" else counts[-2:]
     (*before, channels), (groups, inner, outer) = lead or (2,), GROUPS[row.get("groups", "one")]
     kernel = tuple(axis.kernel for axis in axes)
     most = SMOOTH_LEAVES if op == "smooth_max_pool" else MOST_LEAVES
@@ -256,12 +267,14 @@ def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
     planar = (rank == 4 and row["kernel"] != 2) or rng.random() < 0.3
     for i in range(rank):
         last, k = i == rank - 1, row["kernel"]
-        if i < rank - 2 and planar:
+        if i < rank - 2 and (planar or k in MANY_TAPS):
             k = 1
         elif k == "mixed":
             k = int(rng.integers(1, 5))
         elif k == "wide":
             k = int(rng.integers(5, 12)) if last else int(rng.integers(1, 3))
+        elif k in MANY_TAPS:
+            k = int(rng.integers(5, 10) if k == "whole" and rank > 1 else rng.integers(26, 71) if last else 1)
         s = STRIDES[row["stride"] if row["strided"] in ("all", "last" if last else "others") else "unit"] or k
         d = _dilation(row["dilation"], last, s)
         extent = d * (k - 1) + 1
@@ -291,7 +304,10 @@ def _sized(row: Row, axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.r
         more = int(rng.integers(axis.stride)) if row["rest"] == "any" else 0
         if row["rest"] == ("last" if i == len(axes) - 1 else "others") and axis.stride > 1:
             more = int(rng.integers(1, axis.stride))
-        size = max(1, (count - 1) * axis.stride + extent - axis.lo - axis.hi + more)
+        few, each = VECTORS[row["vectors"] if i == len(axes) - 1 and row["kernel"] != "whole" else "any"]
+        least = extent - axis.lo - axis.hi + more - axis.stride
+        fits = (n for n in range(count, count + few * each) if n % few == (n * axis.stride + least) % each == 0)
+        size = max(1, next(fits, count) * axis.stride + least)
         outputs = int(output_count(size, extent, axis.stride, axis.lo, axis.hi, False))
         rest = size - ((outputs - 1) * axis.stride + extent - axis.lo - axis.hi)
         found.append(axis._replace(size=size, outputs=outputs, extra=rest))
@@ -307,9 +323,12 @@ def _few(counts: Sequence[int], each: int, most: int = MOST_LEAVES) -> list[int]
 
 
 def _binned(op: str, row: Row, counts: Sequence[int], rng: np.random.Generator) -> Problem:
-    ties = {"ties": "first", **OPTIONS[row["option"]][0]} if op in SELECTIONS else {}
-    if op.startswith("global"):
-        axes = [DrawnAxis(n) for n in counts]
-        return assemble(op, axes, tuple(row["lead"]), keepdims=bool(rng.integers(2)), **ties)
-    axes = [DrawnAxis(int(n * rng.integers(1, 4) + rng.integers(0, n)), outputs=n) for n in counts]
-    return assemble(op, axes, tuple(row["lead"]), **ties)
+    own = {"ties": "first", **OPTIONS[row["option"]][0]} if op in SELECTIONS else {}
+    is_global = op.startswith("global")
+    own |= {"keepdims": bool(rng.integers(2))} if is_global else {}
+    (*others, last), (few, each) = counts, VECTORS[row["vectors"]]
+    bins = [*others, -(-last // few) * few]
+    sizes = [n if is_global else int(n * rng.integers(1, 4) + rng.integers(0, n)) for n in bins]
+    sizes[-1] = -(-sizes[-1] // each) * each
+    axes = [DrawnAxis(size, outputs=n) for size, n in zip(sizes, bins, strict=True)]
+    return assemble(op, axes, tuple(row["lead"]), **own)

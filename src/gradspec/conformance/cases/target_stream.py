@@ -6,7 +6,7 @@ Batches can be made again anywhere: everything follows from the seed, what is ju
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, cycle, islice, repeat, zip_longest
@@ -26,8 +26,8 @@ from gradspec.conformance.model.run import Coverage
 from gradspec.conformance.model.target import Target
 
 DATA_SETS, GEOMETRIES = 8, 512
-"""Where a target compiles every geometry: how often those of a batch follow each other, and batches before the first of
-them comes again."""
+"""Where a target compiles every geometry: how often those of a batch follow each other, but for quick ones, and batches
+before the first of them comes again."""
 
 
 class TargetStream:
@@ -55,7 +55,7 @@ class TargetStream:
             streams.append(Stream(seed, windows, target.refusal, target.domain))
         if others is not None:
             layouts = [layout for layout in LAYOUTS if target.domain.allows("layouts", layout)]
-            streams.append(ReferenceStream(seed, others, target.references, target.refusal, layouts))
+            streams.append(ReferenceStream(seed, others, target.references, target.refusal, layouts, target.observed))
         if not streams:
             asked = ", ".join(selection.ops)
             raise ValueError(f"{target.name} is not judged on {asked}; choose from {', '.join(INPUTS)}")
@@ -70,7 +70,7 @@ class TargetStream:
     def batch(self, number: int) -> list[CheckCase]:
         turn, place = divmod(number % self.geometries, len(self._offering))
         cases = self._offering[place].batch(turn)
-        if self.data_sets == 1:
+        if self.data_sets == 1 or all(case.is_quick for case in cases):
             return [replace(case, batch=number) for case in cases]
         unchanged = len(cases) if number < self.geometries else 0
         return [
@@ -160,8 +160,11 @@ class ReferenceStream:
         references: Sequence[Reference],
         refusal: Refusal,
         layouts: Sequence[str] = LAYOUTS,
+        observed: Callable[[], Sequence[int]] = tuple,
     ) -> None:
+        """``observed``: numbers that may be blocks, once it is known which modes are refused."""
         self.seed, self.selection, self.refusal, self.layouts = seed, selection, refusal, layouts
+        self._observed = observed
         asked = selection.ops  # a name stands for all of its rows, such as softmax for softmax axis=1
         self.references = [r for r in references if not asked or r.name.partition(" ")[0] in asked]
 
@@ -193,13 +196,13 @@ class ReferenceStream:
         masks = () if all(t.is_float for t in types) else (("normal", "masked"),)
         return (*KINDS, *masks, *bends)
 
-    def _plan_sizes(self) -> Iterator[PlannedSizes]:
+    def _plan_sizes(self, observed: Sequence[int]) -> Iterator[PlannedSizes]:
         """Other sizes, each in every mode with a few kinds of numbers."""
         ladders = [
             zip(repeat(reference), islice(sizes, len(reference.types), MOST_SIZES))
             for reference in self.references
             for dtype in reference.dtypes(self.selection.dtypes)
-            for sizes in [propose_types(reference, dtype, self.selection.sizes)]
+            for sizes in [propose_types(reference, dtype, self.selection.sizes, observed)]
         ]
         turn = 0
         for reference, types in by_turns(ladders):
@@ -213,7 +216,9 @@ class ReferenceStream:
     @cached_property
     def _planned(self) -> LazyList[PlannedSizes]:
         """One batch of the given types, then two of other sizes, and so on; tracing for a size may take long."""
-        return LazyList(filter(None, chain.from_iterable(zip_longest(self._given, *[self._plan_sizes()] * 2))))
+        given = self._given  # for which modes were tried
+        sizes = self._plan_sizes(self._observed())
+        return LazyList(filter(None, chain.from_iterable(zip_longest(given, sizes, sizes))))
 
     def _row(self, number: int, rng: np.random.Generator) -> PlannedSizes:
         if row := self._planned.get(number):
@@ -291,19 +296,22 @@ class ReferenceStream:
 # --- sizes that a reference is judged on ------------------------------------------------------------------------------
 
 
-def propose_types(reference: Reference, dtype: str, blocks: Sequence[int] = ()) -> Iterator[Types]:
-    """Lists of types without end: those that were given, then with other sizes, one axis at a time and all at once."""
+def propose_types(
+    reference: Reference, dtype: str, blocks: Sequence[int] = (), observed: Sequence[int] = ()
+) -> Iterator[Types]:
+    """Lists of types: those that were given, then with other sizes, one axis at a time and all at once. Sizes beyond
+    given blocks come first, those around numbers that were observed take turns with usual ones."""
     lists = [in_dtype(types, dtype) for types in reference.types]
     yield from lists
     if reference.draw is not None:
         return
     seen = {*lists}
-    for types in by_turns((t for t in _ladder(reference, types, blocks) if t not in seen) for types in lists):
+    for types in by_turns((t for t in _ladder(reference, types, blocks, observed) if t not in seen) for types in lists):
         seen.add(types)
         yield types
 
 
-def _ladder(reference: Reference, types: Types, blocks: Sequence[int]) -> Iterator[Types]:
+def _ladder(reference: Reference, types: Types, blocks: Sequence[int], observed: Sequence[int]) -> Iterator[Types]:
     free = free_axes(reference, types)[::-1]  # kernels are cut into blocks along the last ones more often
     most = max(MOST_CELLS, MOST_GROWTH * cells(types))
 
@@ -315,7 +323,9 @@ def _ladder(reference: Reference, types: Types, blocks: Sequence[int]) -> Iterat
     small = types
     for one in free:  # what a long axis is tried with
         small = next(taken(one.resized(small, 2 * one.step)), small)
-    for size in (*islice(around, 5), *SMALL[:1], 0, *BLOCKS[:3], *SMALL[1:], *around[5:], *BLOCKS[3:]):
+    likely = [times * n + more for times, more in ((1, 1), (2, 1), (1, 0), (1, -1)) for n in observed]
+    usual = (*SMALL[:1], 0, *BLOCKS[:3], *SMALL[1:], *around[5:], *BLOCKS[3:])
+    for size in (*islice(around, 5), *by_turns(map(iter, (likely, usual)))):
         for number, one in enumerate(free):
             given = types if size <= max(SMALL) or number % 2 == 0 else small
             yield from taken(one.resized(given, size * one.step if size <= max(SMALL) else _near(size, one.step)))

@@ -138,6 +138,10 @@ class Target(ABC):
         """Of everything that takes part."""
         return {package: version(package) for package in self.packages}
 
+    def observed(self) -> tuple[int, ...]:
+        """Numbers that calls so far have shown, which may be its blocks."""
+        return ()
+
     def may_decline(self, call: Call) -> bool:
         """Whether a call may be declined for its numbers, though others of the same shapes are taken.
 

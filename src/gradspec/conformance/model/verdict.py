@@ -98,6 +98,8 @@ class Finding:
     """What is wrong, in one sentence."""
     suspicion: str = ""
     """What a kernel of a reference most likely does instead."""
+    follows: bool = False
+    """Of a derivative, whether the value is wrong wherever it is."""
     setting: str = ""
     """What the reproducer sets up beside the call: see `Verdict.setting`."""
     reproduced: bool | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -25,9 +26,14 @@ from gradspec.conformance.model.verdict import KINDS, RULES, Failure, Finding, e
 from gradspec.conformance.shrink.programs import programs
 from gradspec.conformance.shrink.search import conventions, error, manner, shrink, size
 from gradspec.conformance.shrink.suspects import suspicion
+from gradspec.conformance.shrink.titles import rank
 
 MOST_CAUSES = 6
 """Causes that are looked for in one group."""
+GUESSED = 0.7
+"""Of the time for a kernel of a reference, what shrinking may take: guesses at what it does take the rest."""
+LOOKED_AT = 4
+"""Failures of a derivative for which the value is looked at."""
 MADE_SMALL = frozenset({"one_cell_axis"})
 """Features that shrinking itself brings about."""
 EMPTY = frozenset({"empty_batch", "zero_channels"})
@@ -55,8 +61,9 @@ def explain_group(
         first = smallest(group)
         if monotonic() < deadline:
             first = on_ordinary_numbers(target, first, allow)
-        shrunk = shrink(target, first, max(0.0, deadline - monotonic()), allow)
-        one = finding(target, group, shrunk)
+        share = GUESSED if first.call.problem.is_reference else 1.0
+        shrunk = shrink(target, first, share * max(0.0, deadline - monotonic()), allow)
+        one = finding(target, group, shrunk, deadline)
         tells = shrunk is not first and len(found) + 1 < MOST_CAUSES  # of the cause: what was not shrunk tells nothing
         rest = unexplained(group, one) if tells and monotonic() < deadline else []
         found.append(narrow(one, group, rest))
@@ -151,8 +158,8 @@ def _signature(call: Call, features: Iterable[str]) -> frozenset[str]:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Finding:
-    """The finding of a group, by its shrunk failure."""
+def finding(target: Target, group: Sequence[Failure], shrunk: Failure, deadline: float = inf) -> Finding:
+    """The finding of a group, by its shrunk failure; no guess at its cause begins after the deadline."""
     texts = programs(target, shrunk.judged_call.in_layout(), shrunk.verdict)
     told: dict[str, Any] = {
         "reproducer": _reproducer(texts, shrunk),
@@ -164,9 +171,20 @@ def finding(target: Target, group: Sequence[Failure], shrunk: Failure) -> Findin
     is_defect = shrunk.verdict.kind == "defect" and shrunk.verdict.rule in NUMERIC
     if shrunk.call.problem.is_reference and is_defect:
         alike = [f for f in group if f.judged_call.problem.dtype == shrunk.judged_call.problem.dtype]
-        told["suspicion"] = suspicion(target, [shrunk, *alike])
+        told["suspicion"] = suspicion(target, [shrunk, *alike], deadline)
+        told["follows"] = shrunk.call.mode != "value" and all(
+            _is_value_wrong(target, failure.judged_call) for failure in [shrunk, *alike][:LOOKED_AT]
+        )
     found = Finding.about(shrunk, **told, count=len(group))
     return replace(found, seen=_elsewhere(found, _list_places(group)))
+
+
+def _is_value_wrong(target: Target, call: Call) -> bool:
+    """On the same inputs, or on others of the same shapes: in small cases it may be right by chance."""
+    value = replace(call, mode="value", directions=(), cotangent=None, variant="plain")
+    other = value.mapped(lambda array: 2 * array + 1 if array.dtype.kind not in "iub" else array)
+    verdicts = (verdict for one in (value, other) for verdict in judge_call(target, one.in_layout()))
+    return any(verdict.kind == "defect" and verdict.rule in NUMERIC for verdict in verdicts)
 
 
 def _reproducer(texts: Mapping[str, str], shrunk: Failure) -> str:
@@ -202,8 +220,11 @@ def merge_findings(found: Iterable[Finding]) -> list[Finding]:
     causes = list[Finding]()
     for _, same in groupby(by_manner, key=_manner):  # each joins the first, simpler one that needs nothing else
         simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
-        causes += _join_causes([], simplest, lambda cause, one: True)
-    return sorted(_join_masked(causes), key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result))
+        causes += _join_causes([], simplest, _needs_no_more)
+    return sorted(
+        _join_followers(_join_masked(causes)),
+        key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result),
+    )
 
 
 def _manner(finding: Finding) -> tuple[object, ...]:
@@ -225,20 +246,32 @@ def _join_masked(causes: list[Finding]) -> list[Finding]:
         return FAMILIES.get(finding.op, finding.op), finding.mode, finding.kind, finding.result
 
     def shows_plainly(cause: Finding, one: Finding) -> bool:
-        return MASKS.isdisjoint(cause.features) and result(cause) == result(one)
+        return MASKS.isdisjoint(cause.features) and result(cause) == result(one) and _needs_no_more(cause, one)
 
     plain = [cause for cause in causes if MASKS.isdisjoint(cause.features)]
     return _join_causes(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
 
 
+def _join_followers(causes: list[Finding]) -> list[Finding]:
+    """Wrong derivatives joined to a wrong value that is as bad, where they are wrong with it alone. What a derivative
+    does by itself, as leaving its cotangent out, stays a finding."""
+
+    def follows(one: Finding) -> bool:
+        return one.follows and (one.suspicion or "it is wrong").startswith("it is wrong")
+
+    def is_value_of(cause: Finding, one: Finding) -> bool:
+        is_number = cause.mode == "value" and cause.kind == "defect" and cause.rule in NUMERIC
+        return is_number and cause.op == one.op and rank(cause) <= rank(one)
+
+    return _join_causes([one for one in causes if not follows(one)], list(filter(follows, causes)), is_value_of)
+
+
 def _join_causes(
     causes: list[Finding], more: list[Finding], may_join: Callable[[Finding, Finding], bool]
 ) -> list[Finding]:
-    """Causes, and more findings, each joined to the first cause that it may join and that needs no more than it."""
+    """Causes, and more findings, each joined to the first cause that it may join."""
     for one in more:
-        own = _finding_signature(one)
-        fitting = (i for i, cause in enumerate(causes) if _finding_signature(cause) <= own and may_join(cause, one))
-        place = next(fitting, None)
+        place = next((i for i, cause in enumerate(causes) if may_join(cause, one)), None)
         if place is None:
             causes.append(one)
         else:
@@ -246,6 +279,10 @@ def _join_causes(
             seen = _elsewhere(cause, {*cause.seen, *one.seen, one.where})
             causes[place] = replace(cause, count=cause.count + one.count, seen=seen)
     return causes
+
+
+def _needs_no_more(cause: Finding, one: Finding) -> bool:
+    return _finding_signature(cause) <= _finding_signature(one)
 
 
 def _finding_signature(finding: Finding) -> frozenset[str]:

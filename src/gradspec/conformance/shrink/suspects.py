@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
-from time import monotonic
+from math import inf
+from time import monotonic, process_time
 from typing import TypeAlias
 
 import numpy as np
@@ -34,7 +35,7 @@ MOST_CALLS = 4
 MOST_CELLS = 4096
 """Cells of all arrays of a call beyond which smaller calls are looked at first."""
 A_GUESS = 3.0
-"""Seconds for all guesses about one cause."""
+"""Seconds of processor time for all guesses about one cause."""
 MOST_NODES = 48
 """Nodes of a graph that are left out in turn."""
 NARROW = ("f32", "f16", "bf16")
@@ -80,8 +81,8 @@ class Wrong:
 Guess: TypeAlias = Callable[[Wrong], bool]
 
 
-def suspicion(target: Target, failures: Sequence[Failure]) -> str:
-    """What the kernel most likely does, in a sentence without its full stop; nothing where no guess fits.
+def suspicion(target: Target, failures: Sequence[Failure], deadline: float = inf) -> str:
+    """What the kernel most likely does, in a sentence without its full stop; nothing where no guess fits in time.
 
     It fits the first failure, which is the one that is shown, and some of the others.
     """
@@ -89,13 +90,13 @@ def suspicion(target: Target, failures: Sequence[Failure]) -> str:
     wrong = sorted(islice(_results(target, told), MOST_CALLS), key=lambda w: -w.got.size)
     if not wrong:
         return ""
-    deadline = monotonic() + A_GUESS
+    start = process_time()
     is_choice = bool(conventions(failures[0].verdict.detail))
     for words, fits in _guesses(wrong, is_choice):
         with np.errstate(all="ignore"), suppress(Exception):  # a guess that cannot be tried is none
             if all(map(fits, wrong)):
                 return words
-        if monotonic() > deadline:
+        if process_time() > start + A_GUESS or monotonic() > deadline:
             break
     return ""
 
@@ -132,6 +133,13 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
         )
     for name in first.call.named():
         yield f"the result is its input {name}", partial(_is_input, name)
+    for name, declared in reference_of(first.call.problem).values.items():
+        if (number := declared.removeprefix("labels or ")) != declared:
+            yield f"it is wrong only where {name} has {number}", partial(_is_of_ignored, name, int(number))
+    smallest = min(wrong, key=lambda w: size(w.call))
+    sizes = [Sizes(smallest, free) for free in ReferenceChanges(smallest.call).axes]
+    for one in sizes:
+        yield from one.guesses(one.longer())
     yield "the result stays the same for other numbers, as a stale one does", _is_stale
     if first.judgement.arithmetic.wide_intermediates:
         yield f"the result is right only if {first.call.problem.dtype} is stored between operators", _is_of_stored
@@ -144,12 +152,8 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
         if _passed_on(node) is not None:
             what = f"the {node.op.name} of `{node.outputs[0].name}` is left out"
             yield what, partial(_bypassed, place)
-    for name, declared in reference_of(first.call.problem).values.items():
-        if (number := declared.removeprefix("labels or ")) != declared:
-            yield f"it is wrong only where {name} has {number}", partial(_is_of_ignored, name, int(number))
-    smallest = min(wrong, key=lambda w: size(w.call))
-    for free in ReferenceChanges(smallest.call).axes:
-        yield from Sizes(smallest, free).guesses()
+    for one in sizes:
+        yield from one.guesses(one.kinds())
     yield from _places(first)
 
 
@@ -308,6 +312,10 @@ def _is_residue(axis: int, block: int, w: Wrong) -> bool:
 # --- which sizes it is wrong at ---------------------------------------------------------------------------------------
 
 
+Kind: TypeAlias = tuple[str, Callable[[int], object], Sequence[int], Sequence[int]]
+"""In words, which sizes are of it, sizes that the result is right at, and some that it is wrong at."""
+
+
 @dataclass(frozen=True)
 class Sizes:
     """The sizes along a free axis at which the smallest wrong call stays wrong: its cells come again, or are cut."""
@@ -318,17 +326,22 @@ class Sizes:
     def of(self, w: Wrong) -> int:
         return self.free.size(ReferenceChanges(w.call).types)
 
-    def guesses(self) -> Iterator[tuple[str, Guess]]:
+    def longer(self) -> Iterator[Kind]:
         """Sizes that are needed by numbers are few, but along the axis of samples, where the second may be wrong."""
-        n, (i, axis) = self.of(self.smallest), min(self.free.axes)
+        n = self.of(self.smallest)
+        if n > (1 if min(self.free.axes) == (0, 0) else 2 * FEW):
+            yield f"longer than {n - 1}", lambda m: m >= n, [n - 1], [n + 1]
+
+    def kinds(self) -> Iterator[Kind]:
+        n = self.of(self.smallest)
         power = 1 << (n - 1).bit_length()
-        kinds: list[tuple[str, Callable[[int], object], Sequence[int], Sequence[int]]] = []
-        if n > (1 if (i, axis) == (0, 0) else 2 * FEW):
-            kinds.append((f"longer than {n - 1}", lambda m: m >= n, [n - 1], [n + 1]))
-        kinds.append(("no power of two", lambda m: m & (m - 1) > 0, [power, 2 * power], [power + 1, 3 * power]))
+        yield "no power of two", lambda m: m & (m - 1) > 0, [power, 2 * power], [power + 1, 3 * power]
         for block in BLOCKS:
             whole = -(-n // block) * block
-            kinds.append((f"no multiple of {block}", block.__rmod__, [whole, whole + 2 * block], [whole + 1]))
+            yield f"no multiple of {block}", block.__rmod__, [whole, whole + 2 * block], [whole + 1]
+
+    def guesses(self, kinds: Iterable[Kind]) -> Iterator[tuple[str, Guess]]:
+        i, axis = min(self.free.axes)
         for words, has, right, wrong in kinds:
             what = f"it is wrong only where axis {axis} of {self.smallest.call.problem.inputs[i]} is {words}"
             yield what, partial(self._fits, has, right, wrong)

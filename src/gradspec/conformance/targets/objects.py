@@ -82,6 +82,7 @@ class OwnTarget(ArrayTarget):
         """``given`` stands in for an object in a host, if there is one."""
         self._object, self.host = given, host
         self._declarations: dict[str, Any] = {}
+        self._launched: dict[int, None] = {}
 
     def declared(self, name: str, default: Any) -> Any:
         """What was declared beside the object, or what it declares itself."""
@@ -109,7 +110,7 @@ class OwnTarget(ArrayTarget):
         return f"{told}; but the judge has imported {home}, too, with its reference" if home in sys.modules else told
 
     def settings(self) -> AbstractContextManager[Any]:
-        return super().settings() if self.host else host.tuned_in_turn()
+        return super().settings() if self.host else host.tuned_in_turn(self._launched)
 
     # --- calls in a host
 

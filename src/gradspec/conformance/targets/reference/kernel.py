@@ -37,6 +37,8 @@ DECLARATIONS = (
 
 OF_REFERENCES: tuple[tuple[str, Any], ...] = (("values", {}), ("no_grad", ()), ("out_dtype", ""), ("intermediates", ""))
 """What is said of a reference, by the kernel or by itself."""
+OBSERVED, MOST_OBSERVED = range(8, 2049), 4
+"""Numbers in the launches of a kernel that may be its blocks, and how many of them."""
 
 
 class ReferenceKernel(OwnTarget):
@@ -205,6 +207,13 @@ class ReferenceKernel(OwnTarget):
             told = f"its {mode} raises {type(error).__name__}: {str(error).partition(chr(10))[0][:120]}"
             return None if mode == "vjp" else told
         return None
+
+    def observed(self) -> tuple[int, ...]:
+        """The largest numbers that kernels of Triton were launched with, of a host as it says."""
+        if self.blocks or "triton" not in self._facts["mentioned"]:
+            return ()
+        told = self._launched if self.host is None else self.host.launched()
+        return tuple(sorted({n for n in told if type(n) is int and n in OBSERVED}, reverse=True)[:MOST_OBSERVED])
 
     # --- running
 
