@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -17,7 +17,7 @@ from gradspec.ops.box import BoundArithmetic
 from gradspec.runtime.compiled import compile
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
 from gradspec.transforms.copy import expand
-from gradspec.transforms.lines import lines, relaxed
+from gradspec.transforms.lines import is_bilinear, lines, relaxed
 from gradspec.transforms.patches import PatchedLines, patched_lines
 from gradspec.transforms.simplify import split
 
@@ -38,9 +38,13 @@ class Bounder:
         makers = {v: node for node in graph.nodes for v in node.outputs}
         moving = varying(graph, self.bounded)
         inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in moving and v.type.is_float)
-        self.pre_activations = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
-        """The operands of nonlinear operators: tighter bounds of them give tighter lines."""
+        local = {node for node in self.relaxed if node.op.crop is not None}
+        self.pre_activations = tuple(v for v in inner if v in makers and makers[v] not in local)
+        """The operands of nonlinear operators, unless their boxes follow from those of a few cells: tighter bounds of
+        them give tighter lines."""
         self.kinked = [node for node in self.relaxed if node.op.kinks is not None]
+        self.sloped = [node for node in self.relaxed if node.op.kinks is not None or is_bilinear(node)]
+        """The operators whose lines have free slopes."""
         self.single = _singly_mixed(graph, self.bounded)
         self.runs: dict[Any, Any] = {}
         """What was compiled for this graph, here and elsewhere."""
@@ -99,17 +103,27 @@ class Bounder:
 
     def lower(self, inputs: Sequence[Array], known: IntermediateBounds, target: Var, rows: Array) -> Array:
         """A lower bound of each of ``rows``, linear functions of ``target``, over the box."""
-        early, _ = self._lines(target)
-        middle = early(*inputs, *known.flat())
-        middle = middle if isinstance(middle, tuple) else (middle,)
-        results = []
-        for first in range(0, len(rows), self._most_rows):
-            part = rows[first : first + self._most_rows]
+        parts = (rows[first : first + self._most_rows] for first in range(0, len(rows), self._most_rows))
+        return np.concatenate([np.zeros(0, rows.dtype), *self._lower_parts(inputs, known, target, parts)])
+
+    def _lower_parts(
+        self, inputs: Sequence[Array], known: IntermediateBounds, target: Var, parts: Iterable[Array]
+    ) -> Iterator[Array]:
+        """Lower bounds of rows, so many at a time as one run takes at most."""
+        middle = self._lines(target)[0](*inputs, *known.flat())
+        for part in parts:
             size = next((n for n in (16, 64) if len(part) <= n), self._most_rows)  # so that few graphs are compiled
             padded = np.zeros((size, *part.shape[1:]), part.dtype)
             padded[: len(part)] = part
-            results.append(self._rows(target, len(padded))(*middle, padded)[: len(part)])
-        return np.concatenate(results) if results else np.zeros(0, self.arithmetic.dtype.numpy)
+            yield self._rows(target, size)(*(middle if isinstance(middle, tuple) else (middle,)), padded)[: len(part)]
+
+    def steep(self, inputs: Sequence[Array], known: IntermediateBounds, row: Array) -> Sequence[Array]:
+        """A lower bound of one row of the output, and its slopes in the bounded inputs."""
+        if "steep" not in self.runs:
+            (output,) = self.graph.outputs
+            graph = lines(self.graph, self.arithmetic, self.bounded, output, self.pre_activations, slopes=True)
+            self.runs["steep"] = compile(graph.simplify())
+        return self.runs["steep"](*inputs, *known.flat(), row)  # type: ignore[no-any-return]
 
     @cached_property
     def _most_rows(self) -> int:
@@ -146,11 +160,17 @@ class Bounder:
         if patches is not None and patches.pay(cells):
             below, above = patches.bounds([*inputs, *known.flat()], cells)
         else:
-            rows = np.zeros((len(cells), *var.shape), self.arithmetic.dtype.numpy)
-            rows.reshape(len(cells), -1)[np.arange(len(cells)), cells] = 1
-            below, above = (sign * self.lower(inputs, known, var, sign * rows) for sign in (1, -1))
+            parts = (self._units(var, some) for some in np.array_split(cells, -(-2 * len(cells) // self._most_rows)))
+            found = [pair.reshape(2, -1) for pair in self._lower_parts(inputs, known, var, parts)]
+            below, above = np.concatenate(found, axis=1) * np.array([[1], [-1]], self.arithmetic.dtype.numpy)
         low.flat[cells], high.flat[cells] = np.fmax(low.flat[cells], below), np.fmin(high.flat[cells], above)
         return low, high
+
+    def _units(self, var: Var, cells: Array) -> Array:
+        """The rows that are single cells, and behind them their negatives."""
+        rows = np.zeros((2, len(cells), *var.shape), self.arithmetic.dtype.numpy)
+        rows.reshape(2, len(cells), -1)[:, np.arange(len(cells)), cells] = [[1], [-1]]
+        return rows.reshape(-1, *var.shape)
 
     def _patches(self, var: Var) -> Patches | None:
         """What bounds cells of a variable by their receptive fields, where these are small."""
@@ -220,7 +240,9 @@ class IntermediateBounds:
         return IntermediateBounds({**self.ends, var: ends})
 
     def undecided(self, node: Node) -> Array:
-        """The cells of an operator that bends at 0 whose slopes are free, as far as is known."""
+        """The cells of an operator whose slopes are free, as far as is known: if it bends at 0, those on both sides."""
+        if node.op.kinks is None:
+            return np.ones(node.outputs[0].shape, bool)
         low, high = self.ends.get(node.inputs[0], (-1.0, 1.0))
         return np.broadcast_to((np.asarray(low) < 0) & (np.asarray(high) > 0), node.inputs[0].shape)
 
