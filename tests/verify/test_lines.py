@@ -10,6 +10,8 @@ from gradspec.graph.builder import Builder, apply
 from gradspec.ops.box import BoundArithmetic, BoundedNode, Box
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
 from gradspec.ops.pointwise import NONE, NORMAL_CDF, NORMAL_DENSITY
+from gradspec.transforms.boxes import enclosed
+from gradspec.transforms.lines import _bilinear_lines
 
 BOXES, POINTS = 600, 33
 
@@ -120,3 +122,54 @@ def test_lines_are_on_their_sides(name: str) -> None:
         run = lines_of(graph, "real", shared=True)
         for share in (0.0, 0.3, 1.0):
             assert_between(run(*flat, np.full(BOXES, share, np.float32)), count, points, real)
+
+
+@pytest.mark.parametrize("power", [-36, -21, 21, 33])
+def test_quotients_have_lines_by_large_and_small_divisors(power: int) -> None:
+    graph, rng = gs.trace(TWO["div"], gs.f32[BOXES], gs.f32[BOXES]), np.random.default_rng(7)
+    boxes = [some_boxes(0, False), tuple(np.float32(2.0**power) * (end + 1) for end in some_boxes(1, True))]
+    points = [between(*box, rng) for box in boxes]
+    real, computed = values(TWO["div"], 2, *points)
+    run = lines_of(graph, "any")
+    results = run(*(end for box in boxes for end in box))
+    assert_between(results, 2, points, real)
+    assert_between(results, 2, points, computed.astype(np.float64))
+    assert np.all(results[1] > 0)
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.3, 1.0])
+def test_planes_of_products_touch_them_where_they_should(share: float | None) -> None:
+    """Both planes are ``r·s`` away in the middle of each product; with a share of 0 or 1 each touches it in corners."""
+    graph, rng = gs.trace(gs.matmul, gs.f32[3, 4], gs.f32[4, 2]), np.random.default_rng(5)
+    (node,), builder, arithmetic = graph.nodes, Builder(), BoundArithmetic(gs.f32, any=False)
+    ends = [[builder.input(v.type, f"{v.name}_{end}") for end in ("low", "high")] for v in graph.inputs]
+    points = [builder.input(v.type, f"{v.name}_point") for v in graph.inputs]
+    boxes = [Box(arithmetic, ends=lambda pair=tuple(pair): pair) for pair in ends]
+    (box,) = enclosed(node, boxes, arithmetic)
+    shares = None if share is None else builder.share(np.full((3, 2), share, np.float32), "share")
+    found = _bilinear_lines(BoundedNode(node, arithmetic), boxes, box, box.sum_error.error, shares)
+    values = [line.intercept + line.maps[0][1].push(points[0]) + line.maps[1][1].push(points[1]) for line in found]
+    some = builder.share(rng.normal(size=(3, 2)).astype(np.float32), "some")
+    pairs = [(m, points[i]) for line in found for i, m in line.maps]
+    adjoint = [gs.sum(some * m.push(point)) - gs.sum(m.pull(some) * point) for m, point in pairs]
+    run = gs.compile(builder.build([*values, *adjoint], allow_unused=True))
+    centres, radii = ([rng.uniform(low, 2, v.shape) for v in graph.inputs] for low in (-2, 0.1))
+    flat = [(c + sign * r).astype(np.float32) for c, r in zip(centres, radii, strict=True) for sign in (-1, 1)]
+    apart = radii[0] @ radii[1]
+
+    def gaps(*at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        below, above, *differences = run(*flat, *(a.astype(np.float32) for a in at))
+        np.testing.assert_allclose(differences, 0, atol=1e-4)
+        return at[0] @ at[1] - below, above - at[0] @ at[1]
+
+    for _ in range(200):
+        t = [rng.choice([rng.uniform(-1, 1), -1, 1], v.shape) for v in graph.inputs]
+        for gap in gaps(*(c + part * r for c, part, r in zip(centres, t, radii, strict=True))):
+            assert np.all(gap >= -1e-4)
+    for gap in gaps(*centres):
+        np.testing.assert_allclose(gap, apart, rtol=1e-4)
+    if share in (0.0, 1.0):
+        sign = -1 if share == 0 else 1
+        touching = gaps(centres[0] + sign * radii[0], centres[1] + sign * radii[1])[0]
+        crossing = gaps(centres[0] + sign * radii[0], centres[1] - sign * radii[1])[1]
+        assert max(np.max(touching), np.max(crossing)) < 1e-3

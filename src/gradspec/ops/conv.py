@@ -15,6 +15,7 @@ from typing import Any, Self
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import IMPLIED, Crop, Op, Operand, Sums, Var, ones, usual
 from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
+from gradspec.ops.gather import moved
 from gradspec.ops.layout import transpose, turned
 from gradspec.ops.linear import biased_jvp, matmul, merge_batch, split_batch
 from gradspec.ops.rules import applying, most_cells, most_windows, require_count
@@ -140,9 +141,29 @@ def _transpose(name: str) -> Callable[..., Var]:
             return sum_over(cotangent, [a for a in range(cotangent.ndim) if a != channel])
         known = {roles[2]: cotangent, roles[1 - i]: operands_[1 - i]}
         op = BY_RESULT[roles[i]]
+        if op is WRITE and _is_blocked(attrs) and prod(attrs.kernel) > prod(attrs.outputs):
+            return _write_blocks(attrs, known["g"], known["w"])
         return apply(op, attrs, *(known[role] for role in ROLES[op.name][:2]))
 
     return rule
+
+
+def _is_blocked(attrs: Convolution) -> bool:
+    """Whether the windows are blocks that cover the input, as of patches that become vectors."""
+    tiled = tuple(k * n for k, n in zip(attrs.kernel, attrs.outputs, strict=True)) == tuple(attrs.sizes)
+    spread = any(d != 1 and k != 1 for k, d in zip(attrs.kernel, attrs.dilation, strict=True))
+    padded = any(lo or hi for lo, hi in attrs.padding)
+    return tiled and attrs.stride == attrs.kernel and attrs.groups == 1 and not spread and not padded
+
+
+def _write_blocks(attrs: Convolution, g: Var, w: Var) -> Var:
+    """Transposed convolution by few large blocks: one product of matrices, in which each block is a row."""
+    lead, channels, rank = g.shape[: g.ndim - attrs.rank - 1], w.shape[1], attrs.rank
+    last = moved(g, len(lead), g.ndim - 1)
+    rows = matmul(reshape(last, (prod(last.shape[:-1]), w.shape[0])), reshape(w, (w.shape[0], prod(w.shape[1:]))))
+    cells = reshape(rows, (prod(lead), *attrs.outputs, channels, *attrs.kernel))
+    axes = [axis for i in range(rank) for axis in (1 + i, 2 + rank + i)]
+    return reshape(transpose(cells, (0, 1 + rank, *axes)), (*lead, channels, *attrs.sizes))
 
 
 def _spread_bias(attrs: Convolution, bias: Var, like: Var) -> Var:

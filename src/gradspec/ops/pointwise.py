@@ -189,8 +189,8 @@ def _quotients(node: BoundedNode, a: Box, b: Box) -> Box:
     return node.known_where(apart, node.around([p / q for p in a.ends for q in b.ends], 1))
 
 
-LEAST_DIVISOR = 2.0**-20
-"""Divisors from this size to its inverse, of numbers up to its inverse squared, have lines: no slope overflows."""
+LEAST_DIVISOR = 2.0**-40
+"""Divisors from this size to its inverse, of numbers up to its inverse, have lines: no slope overflows."""
 
 
 def _div_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
@@ -201,7 +201,7 @@ def _div_lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Li
     (p, p_high), (q, q_high), make = boxes[0].ends, boxes[1].ends, OPERATORS()
     least = minimum(abs(q), abs(q_high))
     usual = node.either(node.greater(q, 0.0), node.greater(0.0, q_high))
-    limits = (least, LEAST_DIVISOR), (1 / LEAST_DIVISOR, boxes[1].magnitude), (LEAST_DIVISOR**-2, boxes[0].magnitude)
+    limits = (least, LEAST_DIVISOR), (1 / LEAST_DIVISOR, boxes[1].magnitude), (1 / LEAST_DIVISOR, boxes[0].magnitude)
     for larger, smaller in limits:
         usual = node.both(usual, node.greater(larger, smaller))
     q, q_high = (make.where(usual, end, 1.0) for end in (q, q_high))

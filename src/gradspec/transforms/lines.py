@@ -15,15 +15,17 @@ one where ``A < 0``. What rounding can lose of an inner product is taken off its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gradspec.graph.builder import Builder
+from gradspec.graph.builder import Builder, apply
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Node, Var
-from gradspec.ops.box import BoundArithmetic, BoundedNode, BoundingLine, Box, sum_of
+from gradspec.ops.box import BoundArithmetic, BoundedNode, BoundingLine, Box, Lines, sum_of
 from gradspec.ops.pointwise import abs, maximum, minimum, step
 from gradspec.ops.shape import sum as sum_over
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, varying
@@ -162,14 +164,17 @@ class Backwards:
 
     def _pull_lines(self, node: Node, operands: Sequence[Box], arriving: Var) -> None:
         box = self._boxes[node.outputs[0]]
+        bounded = BoundedNode(node, self._arithmetic)
         below, above = BoundingLine(box.lower), BoundingLine(box.upper)
         if node.op.relaxation is not None:
-            bounded = BoundedNode(node, self._arithmetic)
             below, above = node.op.relaxation(bounded, operands, self._shares.get(node))
+        elif is_bilinear(node) and box.sum_error is not None and not any(b.varies for b in operands[2:]):
+            below, above = _bilinear_lines(bounded, operands, box, box.sum_error.error, self._shares.get(node))
         positive, negative = maximum(arriving, 0.0), minimum(arriving, 0.0)
         (low, low_blur), (high, high_blur) = (self._at_centres(line, operands, box) for line in (below, above))
         self._add(arriving, low - low_blur, high + high_blur)
-        pulls = [(i, m, part) for line, part in ((below, positive), (above, negative)) for i, m in line.maps]
+        halves = [(below, arriving)] if below.maps == above.maps else [(below, positive), (above, negative)]
+        pulls = [(i, m, part) for line, part in halves for i, m in line.maps]
         for i in dict.fromkeys(i for i, _, _ in pulls):
             self._lose(operands[i], sum(m.roundings for j, m, _ in pulls if j == i))
             self._send(node.inputs[i], sum_of([m.pull(part) for j, m, part in pulls if j == i]))
@@ -210,6 +215,78 @@ class Backwards:
         size = sum_of([abs(t) for t in self._terms]) * a.above(a.own(len(self._terms) + 4))
         lost = sum_of([*self._lost, self._boxes.builder.operand(1 + self._products * 2.0**-22, size)])
         return sum_of(self._terms) - (size + lost * (2 * tiny))
+
+
+def is_bilinear(node: Node) -> bool:
+    """Whether lines of the node are planes of products, whose coefficients are not negative."""
+    rule = node.op.sums
+    return rule is not None and rule.factors == (0, 1) and rule.absolute is None and node.op.relaxation is None
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """The linear map ``B(x, held) + tilt·B(x, far)`` of one of two factors, or ``B(x, held)`` alone."""
+
+    node: BoundedNode
+    place: int
+    held: Var
+    tilt: Var | None
+    far: Var
+
+    def _operands(self, x: Any, held: Var) -> list[Any]:
+        return [held, x] if self.place else [x, held]
+
+    @cached_property
+    def roundings(self) -> int:
+        """Those that a number meets in the map and in its transpose."""
+        scratch = Builder()
+        arriving, *factors = (scratch.input(v.type) for v in (*self.node.node.outputs, *self.node.node.inputs[:2]))
+        self._transpose(arriving, factors)
+        apply(self.node.node.op, self.node.attrs, *factors)
+        return sum(map(_terms, scratch.nodes)) + 4
+
+    def _transpose(self, g: Var, operands: Sequence[Any]) -> Var:
+        op = self.node.node.op
+        if op.transpose is None:
+            raise op.missing("transpose")
+        return op.transpose(self.node.attrs, [g], operands, self.place)
+
+    def push(self, x: Var) -> Var:
+        through = self.node.apply(*self._operands(x, self.held))
+        return through if self.tilt is None else through + self.tilt * self.node.apply(*self._operands(x, self.far))
+
+    def pull(self, g: Var) -> Var:
+        type = self.node.node.inputs[self.place].type
+        through = self._transpose(g, self._operands(type, self.held))
+        if self.tilt is None:
+            return through
+        return through + self._transpose(self.tilt * g, self._operands(type, self.far))
+
+    def absolute(self, x: Var) -> Var:
+        return self.node.apply(*self._operands(x, abs(self.held) if self.tilt is None else abs(self.held) + self.far))
+
+
+def _bilinear_lines(node: BoundedNode, operands: Sequence[Box], box: Box, error: Var, share: Var | None) -> Lines:
+    """McCormick's planes of ``B(x, w)`` around the centres ``c`` and ``d``, over the radii ``r`` and ``s``:
+
+    ``B(x, w) = B(x, d) + B(c, w) − B(c, d) + B(x − c, w − d)``, and for every ``−1 ≤ t ≤ 1``, for each product
+    ``t·s·(x − c) + t·r·(w − d) − r·s ≤ (x − c)·(w − d) ≤ t·r·(w − d) − t·s·(x − c) + r·s``.
+
+    The share says where from −1 to 1; 0 is usual. The error is that of the centre, which is ``B(c, d)`` and a bias, and
+    of any kernel; seven times it is more than what the maps at the centres are off by.
+    """
+    (x, w), a = operands[:2], node.arithmetic
+    tilt = None if share is None else minimum(maximum(share, 0.0), 1.0) * 2.0 - 1.0
+    of_w = _Factor(node, 1, x.centre, tilt, x.radius)
+    room = a.inflated(node.apply(x.radius, w.radius), a.own(of_w.roundings + 4)) + error * 8.0
+    lines = []
+    for of_x, off in (
+        (_Factor(node, 0, w.centre, tilt, w.radius), -room),
+        (_Factor(node, 0, w.centre, None if tilt is None else -tilt, w.radius), room),
+    ):
+        at_centres = of_x.push(x.centre) + of_w.push(w.centre)
+        lines.append(BoundingLine(box.centre - at_centres + off, ((0, of_x), (1, of_w))))
+    return lines[0], lines[1]
 
 
 def _terms(node: Node) -> int:

@@ -20,7 +20,7 @@ from gradspec.ops.loss import PUT_LABEL, PutLabel
 from gradspec.ops.shape import reshape
 from gradspec.transforms.boxes import Boxes, enter, is_affine, known_ends, own_dtype, varying
 from gradspec.transforms.copy import expand, inline
-from gradspec.transforms.lines import lines, relaxed
+from gradspec.transforms.lines import is_bilinear, lines, relaxed
 from gradspec.transforms.patches import PatchedLines, patched_lines
 from gradspec.transforms.simplify import split
 from gradspec.transforms.trace import trace
@@ -41,9 +41,13 @@ class Bounder:
         makers = {v: node for node in graph.nodes for v in node.outputs}
         moving = varying(graph, self.bounded)
         inner = dict.fromkeys(v for node in self.relaxed for v in node.inputs if v in moving and v.type.is_float)
-        self.pre_activations = tuple(v for v in inner if v in makers and makers[v] not in self.relaxed)
-        """The operands of nonlinear operators: tighter bounds of them give tighter lines."""
+        local = {node for node in self.relaxed if node.op.crop is not None}
+        self.pre_activations = tuple(v for v in inner if v in makers and makers[v] not in local)
+        """The operands of nonlinear operators, unless their boxes follow from those of a few cells: tighter bounds of
+        them give tighter lines."""
         self.kinked = [node for node in self.relaxed if node.op.kinks is not None]
+        self.sloped = [node for node in self.relaxed if node.op.kinks is not None or is_bilinear(node)]
+        """The operators whose lines have free slopes."""
         self.single = _singly_mixed(graph, self.bounded)
         self.runs: dict[Any, Any] = {}
         """What was compiled for this graph, here and elsewhere."""
@@ -132,6 +136,14 @@ class Bounder:
                 whole[: len(some)] = some
             results.append(self._rows(target, size, len(rows) > 1)(*middle, *padded)[: len(part[0])])
         return np.concatenate(results)
+
+    def steep(self, inputs: Sequence[Array], known: IntermediateBounds, row: Array) -> Sequence[Array]:
+        """A lower bound of one row of the output, and its slopes in the bounded inputs."""
+        if "steep" not in self.runs:
+            (output,) = self.graph.outputs
+            graph = lines(self.graph, self.arithmetic, self.bounded, output, self.pre_activations, slopes=True)
+            self.runs["steep"] = self.execution.compile(graph.simplify())
+        return self.runs["steep"](*inputs, *known.flat(), row)  # type: ignore[no-any-return]
 
     @cached_property
     def largest(self) -> int:
@@ -238,7 +250,9 @@ class IntermediateBounds:
         return IntermediateBounds({**self.ends, var: ends})
 
     def undecided(self, node: Node) -> Array:
-        """The cells of an operator that bends at 0 whose slopes are free, as far as is known."""
+        """The cells of an operator whose slopes are free, as far as is known: if it bends at 0, those on both sides."""
+        if node.op.kinks is None:
+            return np.ones(node.outputs[0].shape, bool)
         low, high = self.ends.get(node.inputs[0], (-1.0, 1.0))
         return np.broadcast_to((np.asarray(low) < 0) & (np.asarray(high) > 0), node.inputs[0].shape)
 

@@ -21,8 +21,8 @@ from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatte
 from gradspec.verify.certificate import Leaf, Tree, node_numbers, sparse
 from gradspec.verify.slopes import Free, FreeLines, WeightedRows
 
-MOST_PARTS = 2**18
-"""The parts that may wait; then the search gives up."""
+MOST_PARTS, MOST_BYTES = 2**18, 2**30
+"""The parts that may wait, then the search gives up; and what they may hold of bounds or free numbers to start from."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,15 @@ class ProofGoal:
         above = np.where(np.isnan(above), -np.inf, above)
         return np.asarray(np.min([above[..., rows].max(axis=-1) for rows in self.conjunctions], axis=0))
 
+    def best_rows(self, lower: Array, least: Array) -> list[int]:
+        """The row of each conjunction that is farthest above its bound."""
+        above = np.nan_to_num(lower.astype(np.float64) - least, nan=-np.inf)
+        return [int(rows[np.argmax(above[rows])]) for rows in self.conjunctions]
+
     def proved_rows(self, lower: Array) -> list[int]:
         """The best row of each conjunction that is proved, and −1 for the others."""
-        above = np.nan_to_num(lower.astype(np.float64) - self.least, nan=-np.inf)
-        best = [int(np.argmax(above[rows])) for rows in self.conjunctions]
-        return [row if above[rows][row] > 0 else -1 for row, rows in zip(best, self.conjunctions, strict=True)]
+        best = zip(self.best_rows(lower, self.least), self.conjunctions, strict=True)
+        return [int(row - rows[0]) if lower[row].astype(np.float64) > self.least[row] else -1 for row, rows in best]
 
 
 class Queue:
@@ -71,8 +75,8 @@ class Queue:
 
 # --- boxes of inputs --------------------------------------------------------------------------------------------------
 
-MOST_BOXES, ROWS = 256, 16
-"""Parts that are bounded in one pass, and the rows of one of them that are bounded together."""
+ROWS = 16
+"""The rows of one part that are bounded together."""
 
 LEAST_TOGETHER, MOST_TOGETHER = 4, 64
 """Such groups of rows in one run; where not even so few boxes fit with all their rows, they are not split."""
@@ -90,6 +94,8 @@ class InputPart:
     upper: Array
     number: int = 0
     """In the tree of parts of its case."""
+    known: IntermediateBounds | None = None
+    """Those of the box that it is half of, if they are kept."""
 
 
 class InputSplitting:
@@ -98,13 +104,16 @@ class InputSplitting:
     Boxes are the cheaper the smaller they are: rows are spent on cells alone that have a kink inside.
     """
 
+    most, most_known = 256, 0
+    """Parts that are bounded in one pass, and those that may wait with what is known of their inner variables."""
+
     def __init__(self, bounder: Bounder, goal: ProofGoal, least: Array) -> None:
         self._bounder, self._goal, self._least = bounder, goal, least
         self._inner, self._dtype = bounder.pre_activations, bounder.arithmetic.dtype.numpy
         self._targets = [v for v in self._inner if v not in bounder.single]
         self._together = int(max(1, min(MOST_TOGETHER, MOST_COEFFICIENTS // (ROWS * bounder.largest))))
         self._together *= bounder.execution.parts
-        self.most = MOST_BOXES * bounder.execution.parts
+        self.most *= bounder.execution.parts
 
     @staticmethod
     def fits(bounder: Bounder) -> bool:
@@ -112,8 +121,8 @@ class InputSplitting:
         rows = max((2 * v.type.size for v in bounder.pre_activations), default=1)
         return MOST_COEFFICIENTS // (rows * bounder.largest) >= LEAST_TOGETHER
 
-    def bound_parts(self, parts: Sequence[InputPart]) -> tuple[Array, Array]:
-        """The margin of each part, and the axis along which to split it."""
+    def bound_parts(self, parts: Sequence[InputPart]) -> tuple[Sequence[InputPart], Array, Array]:
+        """The parts, the margin of each, and the axis along which to split it."""
         lows, highs = (np.stack([getattr(part, name) for part in parts]) for name in ("lower", "upper"))
         pairs = zip(*(unflatten(flat, self._bounder.graph.inputs) for flat in (lows, highs)), strict=True)
         domains = [end for pair in pairs for end in pair]
@@ -131,7 +140,7 @@ class InputSplitting:
         reach = [np.abs(s).reshape(len(parts), len(rows), -1).sum(axis=1) for s in slopes]
         with np.errstate(over="ignore", invalid="ignore"):
             gains = np.nan_to_num(np.concatenate(reach, axis=1) * (highs - lows), nan=np.inf)
-        return margins, np.argmax(gains, axis=1)
+        return parts, margins, np.argmax(gains, axis=1)
 
     def _tighten(self, var: Var, domains: Sequence[Array]) -> Ends:
         """The bounds of a variable in all boxes, by lines where these may help; half of a group's rows are negative."""
@@ -181,6 +190,32 @@ class InputSplitting:
         return b.runs[key]  # type: ignore[no-any-return]
 
 
+class LargeInputSplitting:
+    """Bounds of boxes of inputs one after the other, where the rows of a few are too many to be bounded together.
+
+    What is known of a box holds in both halves, so that only the cells that it left undecided take rows again.
+    """
+
+    most = 1
+
+    def __init__(self, bounder: Bounder, goal: ProofGoal, least: Array) -> None:
+        self._bounder, self._goal, self._least = bounder, goal, least
+        self.most_known = MOST_BYTES // max(1, sum(end.nbytes for end in bounder.unknown().flat()))
+
+    def bound_parts(self, parts: Sequence[InputPart]) -> tuple[Sequence[InputPart], Array, Array]:
+        (part,) = parts
+        b, goal, least = self._bounder, self._goal, self._least[part.case]
+        pairs = zip(*(unflatten(flat, b.graph.inputs) for flat in (part.lower, part.upper)), strict=True)
+        inputs = [end for pair in pairs for end in pair]
+        known = b.tighten(inputs, part.known or b.unknown())
+        lower = b.lower(inputs, known, b.graph.outputs[0], goal.rows)
+        worst = min(goal.best_rows(lower, least), key=lambda row: float(lower[row] - least[row]))
+        slopes = np.concatenate([slope.reshape(-1) for slope in b.steep(inputs, known, goal.rows[worst])[1:]])
+        with np.errstate(over="ignore", invalid="ignore"):
+            gains = np.nan_to_num(np.abs(slopes) * (part.upper - part.lower), nan=np.inf)
+        return [replace(part, known=known)], goal.margins(lower[None], least[None]), np.argmax(gains[None], axis=1)
+
+
 def split_box(part: InputPart, axis: int, tree: Tree) -> Iterator[InputPart]:
     """Split a box at the middle of an axis, and record the cut in the tree."""
     middle = part.lower[axis] / 2 + part.upper[axis] / 2
@@ -201,9 +236,6 @@ CELLS_TOGETHER = 2**14
 
 MOST_TRIED = 16
 """Cells of a part that are split on trial before one of them is."""
-
-MOST_START_BYTES = 2**30
-"""Of the free numbers that all waiting parts hold."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +291,7 @@ class SignSplitting:
         self._tried, self._gained = np.zeros(cells), np.zeros(cells)
         usual = self._lines.initial(self._known).at(0)
         self._initial = replace(usual, weights=[np.eye(rows)]).halved()
-        self.most_starts = MOST_START_BYTES // max(1, sum(a.nbytes for a in self._initial.arrays()))
+        self.most_starts = MOST_BYTES // max(1, sum(a.nbytes for a in self._initial.arrays()))
         """The waiting parts that may hold free numbers; others start from the usual ones."""
 
     def bound_parts(self, parts: Sequence[SignPart], steps: int) -> BoundedParts:

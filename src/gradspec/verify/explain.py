@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Var
-from gradspec.runtime.compiled import compile
-from gradspec.transforms.lines import lines
 from gradspec.verify.bounding import Bounder, Ends, IntermediateBounds, unflatten
 from gradspec.verify.bounds import bounder, prepare_inputs, prepare_rows
 from gradspec.verify.property import Inequality, Property, PropertyCase
@@ -80,19 +77,10 @@ def _explain_bound(found: Bounder, inputs: list[Array], known: IntermediateBound
     first, _ = found.boxes(inputs, found.unknown())
     better, _ = found.boxes(inputs, known)
     layers = tuple(_layer(found, var, first[var], better[var]) for var in found.pre_activations)
-    bound, *slopes = _bound_with_slopes(found)(*inputs, *known.flat(), row)
+    bound, *slopes = found.steep(inputs, known, row)
     moving = range(sum(found.bounded))
     radii = [inputs[2 * i + 1] / 2 - inputs[2 * i] / 2 for i in moving]
     return BoundExplanation(float(bound), layers, tuple(np.abs(s) * r for s, r in zip(slopes, radii, strict=True)))
-
-
-def _bound_with_slopes(found: Bounder) -> Any:
-    """The bound of one row, and its slopes in the inputs."""
-    if "steep" not in found.runs:
-        (output,) = found.graph.outputs
-        graph = lines(found.graph, found.arithmetic, found.bounded, output, found.pre_activations, slopes=True)
-        found.runs["steep"] = compile(graph.simplify())
-    return found.runs["steep"]
 
 
 def _layer(found: Bounder, var: Var, boxes: Ends, better: Ends) -> LayerWidths:
@@ -135,9 +123,8 @@ def _view(graph: Graph, property: Property, case: PropertyCase, kernels: str, nu
     inputs = [end for pair in zip(*ends, strict=True) for end in pair]
     goal = make_goal(found, inputs, case.unsafe, flat)
     known = found.tighten(inputs, found.unknown())
-    above = found.lower(inputs, known, flat.outputs[0], goal.rows).astype(np.float64) - goal.least
-    above = np.where(np.isnan(above), -np.inf, above)
-    best = [rows[int(np.argmax(above[rows]))] for rows in goal.conjunctions]
+    lower = found.lower(inputs, known, flat.outputs[0], goal.rows)
+    above, best = np.nan_to_num(lower.astype(np.float64) - goal.least, nan=-np.inf), goal.best_rows(lower, goal.least)
     worst = min(range(len(best)), key=lambda i: above[best[i]])
     words = [" and ".join(describe_inequality(row, property) for row in c.inequalities) for c in case.unsafe]
     return RootView(

@@ -36,6 +36,7 @@ from gradspec.verify.branching import (
     MOST_PARTS,
     InputPart,
     InputSplitting,
+    LargeInputSplitting,
     ProofGoal,
     Queue,
     SignPart,
@@ -56,7 +57,7 @@ from gradspec.verify.certificate import (
 from gradspec.verify.property import Conjunction, Inequality, InputBox, Property, PropertyCase, fractions, size_of
 from gradspec.verify.refining import Refining
 
-FEW_INPUTS = 12
+FEW_INPUTS, FEW_OF_LARGE = 12, 16
 """Up to so many inputs that vary, boxes of inputs are split; with more, signs of inner variables."""
 
 FIRST_STEPS, STEPS = 30, 6
@@ -290,8 +291,9 @@ class _Search:
         own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
         boxes = [[end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends] for case in cases]
         moving = max(sum(int(np.sum(b > a)) for a, b in zip(of[::2], of[1::2], strict=True)) for of in boxes)
-        if moving <= FEW_INPUTS and InputSplitting.fits(found):
-            return self._branch_on_inputs(found, numbers, cases, boxes)
+        splits = InputSplitting if InputSplitting.fits(found) else LargeInputSplitting
+        if moving <= (FEW_INPUTS if splits is InputSplitting else FEW_OF_LARGE):
+            return self._branch_on_inputs(splits, found, numbers, cases, boxes)
         least = np.inf
         for number, case, inputs in zip(numbers, cases, boxes, strict=True):
             status, margin, witness = self._branch_on_activations(found, number, case, inputs)
@@ -311,6 +313,7 @@ class _Search:
 
     def _branch_on_inputs(
         self,
+        splits: type[InputSplitting | LargeInputSplitting],
         bounder: Bounder,
         numbers: Sequence[int],
         cases: Sequence[PropertyCase],
@@ -320,23 +323,24 @@ class _Search:
         if (witness := self._attack(aim, ATTACKS)) is not None:
             return "refuted", -np.inf, witness
         goals = [make_goal(bounder, of, case.unsafe, bounder.graph) for of, case in zip(boxes, cases, strict=True)]
-        splitting = InputSplitting(bounder, goals[0], np.stack([goal.least for goal in goals]))
+        splitting = splits(bounder, goals[0], np.stack([goal.least for goal in goals]))
         queue, proved, least, trees = Queue(), 0, np.inf, [Tree() for _ in cases]
         flat = [[np.concatenate([a.reshape(-1) for a in of[end::2]]) for end in (0, 1)] for of in boxes]
         roots = [InputPart(case, low, high) for case, (low, high) in enumerate(flat)]
         while roots or len(queue):
             self._check_time()
-            parts, roots = roots[: splitting.most], roots[splitting.most :]
-            if not parts:
-                taken = queue.pop(splitting.most // 2)
-                parts = [half for part, axis in taken for half in split_box(part, axis, trees[part.case])]
-            margins, axes = splitting.bound_parts(parts)
+            if not roots:
+                taken = queue.pop(max(1, splitting.most // 2))
+                roots = [half for part, axis in taken for half in split_box(part, axis, trees[part.case])]
+            parts, margins, axes = splitting.bound_parts(roots[: splitting.most])
+            roots = roots[splitting.most :]
             self.parts += len(parts)
             for part, margin, axis in zip(parts, margins, axes, strict=True):
                 if margin > 0:
                     proved, least = proved + 1, min(least, float(margin))
                 else:
-                    queue.push(margin, (part, int(axis)))
+                    known = part.known if len(queue) < splitting.most_known else None
+                    queue.push(margin, (replace(part, known=known), int(axis)))
             self._report_progress(proved, queue)
             waiting = [parts[i] for i in np.argsort(margins, kind="stable") if not margins[i] > 0]
             witness = self._attack_again(aim, waiting) if waiting else None

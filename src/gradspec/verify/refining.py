@@ -58,7 +58,6 @@ class Refining:
             rows[0, i].flat[cell] = sign
         domain = [*(a[None] for a in (*self._inputs, *boxes.flat())), rows]
         found, free = lines.improve(domain, lines.initial(boxes), STEPS, lambda _: False)
-        kinked = self._bounder.kinked
         (number,) = node_numbers(self._bounder.graph, self._bounder.bends(lines.target)[:1])
         inside = [boxes.undecided(node) for node in lines.shared]
         for i, (cell, sign) in enumerate(signed):
@@ -66,5 +65,5 @@ class Refining:
             if sign * (bound - end.flat[cell]) > LEAST_GAIN * (high.flat[cell] - low.flat[cell]):
                 end.flat[cell] = bound
                 shares = [sparse(a[0, i], where) for a, where in zip(free.shares, inside, strict=True)]
-                none = [sparse(np.zeros(1), np.zeros(1, bool))] * (len(kinked) - len(shares))
+                none = [sparse(np.zeros(1), np.zeros(1, bool))] * (len(self._bounder.sloped) - len(shares))
                 self.rows.append(RefinedRow(number, sign * (cell + 1), [*shares, *none]))

@@ -84,7 +84,7 @@ class FreeLines:
         self.bounder, self.target, self.rows = bounder, target, rows
         computed = [v for node in bounder.graph.nodes for v in node.outputs]
         before = set(computed[: computed.index(target)]) if target in computed else set()
-        self.shared = [node for node in bounder.kinked if node.outputs[0] in before]
+        self.shared = [node for node in bounder.sloped if node.outputs[0] in before]
         self.multiplied = [v for v in bounder.pre_activations if multiplied and v in before and bounder.bends(v)]
         self._runs = bounder.runs
 
@@ -94,7 +94,8 @@ class FreeLines:
         shares = []
         for node in self.shared:
             low, high = boxes.ends.get(node.inputs[0], (np.zeros(1), np.zeros(1)))
-            shares.append(np.broadcast_to(high > -low, (*shape, *node.outputs[0].shape)).astype(dtype))
+            usual = high > -low if node.op.kinks is not None else 0.5
+            shares.append(np.broadcast_to(usual, (*shape, *node.outputs[0].shape)).astype(dtype))
         return Free(shares, [np.zeros((*shape, *v.shape), dtype) for v in self.multiplied])
 
     def run(self, domains: int, gradient: str = "") -> Callable[..., Any]:

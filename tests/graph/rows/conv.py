@@ -39,6 +39,7 @@ ROWS = [
     conv("same", (1, 4), (1, 1, 2), padding="same"),
     conv("dilated beyond the stride", (1, 5, 4), (1, 1, 2, 2), dilation=(3, 2), stride=2, padding=1),
     conv("rank 3", (1, 2, 3, 2), (2, 1, 1, 2, 2), padding=(0, 1, 0)),
+    conv("few large blocks", (2, 1, 2, 3, 4), (3, 2, 3, 2), stride=(3, 2), bias=True),
     conv("rank 4", (1, 2, 2, 2, 2), (1, 1, 2, 1, 2, 2), padding=(0, 1, 0, 0), bias=True),
     conv("rank 5", (1, 2, 1, 2, 1, 2), (1, 1, 2, 1, 1, 1, 2)),
     conv("no input channels", (0, 3), (2, 0, 2), bias=True),
