@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gradspec.interop.torch import private
+from gradspec.spec.errors import UnsupportedError
 
 SOURCE = Path(__file__).parents[2] / "src" / "gradspec"
 
@@ -120,6 +121,41 @@ def is_every_operator_seen() -> bool:
     return ("aten.add.Tensor", 0) in seen
 
 
+def are_operators_seen_before_they_are_composed() -> bool:
+    seen = []
+
+    class Seeing(private.PreDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            with private.below_python_dispatcher():
+                return func(*args, **(kwargs or {}))
+
+    with private.python_dispatcher(), Seeing():
+        torch.einsum("ij->ji", torch.ones(2, 3))
+    torch.ones(2) + 1
+    return seen == ["aten.ones.default", "aten.einsum.default"]
+
+
+def are_numbers_kept_from_deciding() -> bool:
+    refused = 0
+    for decided in (torch.nonzero, torch.any, lambda x: x[x > 0], lambda x: x[[0, 0]], torch.linalg.matrix_rank, float):
+        try:
+            with private.number_blind():
+                decided(torch.ones(2, 2) if decided is not float else torch.ones(()))
+        except UnsupportedError:
+            refused += 1
+    return refused == 3
+
+
+def is_memory_missing() -> bool:
+    class Outline(torch.Tensor):
+        __torch_dispatch__ = None
+
+    made = private.tensor_without_memory(Outline, (2, 3), strides=(1, 2), dtype=torch.float16, device="cpu")
+    flags = all(hasattr(torch.compiler, name) for name in private.EXPORTING)
+    return (type(made), made.shape, made.stride(), made.dtype, flags) == (Outline, (2, 3), (1, 2), torch.float16, True)
+
+
 def is_memory_format_known() -> bool:
     lying = torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     return private.suggest_memory_format(lying) is torch.channels_last
@@ -168,6 +204,9 @@ USES = {
     "gs.from_torch, for operators that decompose": are_operators_recognised,
     "torch.jit.script of gradspec.torch": is_scripting_redirected,
     "the judge's watch over memory, and referee --own-work": is_every_operator_seen,
+    "references of PyTorch, written down operator by operator": are_operators_seen_before_they_are_composed,
+    "references of PyTorch, which numbers must not steer": are_numbers_kept_from_deciding,
+    "references of PyTorch, which see tensors without numbers": is_memory_missing,
     "channels_last results of gradspec.torch": is_memory_format_known,
     "gs.from_torch, for arguments in trees": are_trees_opened,
     "gs.to_torch under make_fx": is_tracing_seen,

@@ -88,8 +88,7 @@ def _require_training(model: Any) -> None:
 def _export(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool = False
 ) -> ExportedProgram:
-    # Evaluation mode for a while; then every part is in the mode it was in.
-    with _without_statistics(module) if training else _for_a_while({"training": False}, module.modules()):
+    with in_mode(module, training):
         try:
             return torch.export.export(module, args, kwargs, strict=False)
         except Exception as error:
@@ -105,28 +104,28 @@ def _export(
             raise
 
 
+def in_mode(module: nn.Module, training: bool) -> AbstractContextManager[None]:
+    """Evaluation mode for a while, or that of each part; then every part is in the mode it was in."""
+    return _without_statistics(module) if training else for_a_while({"training": False}, module.modules())
+
+
 def _without_statistics(module: nn.Module) -> AbstractContextManager[None]:
     """Parts that are in training mode have no running statistics for a while."""
     parts = [part for part in module.modules() if part.training and hasattr(part, "track_running_stats")]
-    return _for_a_while({"track_running_stats": False, "running_mean": None, "running_var": None}, parts)
+    return for_a_while({"track_running_stats": False, "running_mean": None, "running_var": None}, parts)
 
 
 @contextmanager
-def _for_a_while(values: Mapping[str, Any], parts: Iterable[nn.Module]) -> Iterator[None]:
+def for_a_while(values: Mapping[str, object], parts: Iterable[object]) -> Iterator[None]:
     """Attributes of all parts, and then as they were in each."""
-    before = [(part, {name: getattr(part, name) for name in values}) for part in parts]
+    before = [(part, name, getattr(part, name)) for part in parts for name in values]
     try:
-        for part, _ in before:
-            _set(part, values)
+        for part, name, _ in before:
+            setattr(part, name, values[name])
         yield
     finally:
-        for part, theirs in before:
-            _set(part, theirs)
-
-
-def _set(part: nn.Module, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        setattr(part, name, value)
+        for part, name, value in before:
+            setattr(part, name, value)
 
 
 def _with_static_shapes(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from operator import getitem, index
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -35,10 +35,13 @@ from gradspec.interop.torch.capture import (
     without_driver,
 )
 from gradspec.interop.torch.private import pytree
+from gradspec.interop.torch.recording import Recording, record
 from gradspec.interop.torch.types import array_of, gradspec_type, torch_dtype
 from gradspec.ops.pointwise import detach
 from gradspec.spec.errors import DTypeError, ShapeError, UnsupportedError
 from gradspec.transforms.functions import scan_variables
+
+Program: TypeAlias = ExportedProgram | Recording
 
 
 @without_driver()
@@ -54,6 +57,12 @@ def read(
     program = capture_program(model, example_args, example_kwargs or {}, training)
     _require_no_effects(program)
     return _Reader(program).graph(params)
+
+
+@without_driver()
+def read_recorded(model: nn.Module, types: Sequence[TensorType], params: str | Sequence[str], training: bool) -> Graph:
+    """As `read` gives it of a model for arguments of these types, or any error."""
+    return _Reader(record(model, types, training)).graph(params)
 
 
 def _require_no_effects(program: ExportedProgram) -> None:
@@ -75,7 +84,7 @@ def _require_no_effects(program: ExportedProgram) -> None:
 class _Reader:
     """The values of a program's nodes: variables, tensors that no input changes, numbers, and lists of these."""
 
-    def __init__(self, program: ExportedProgram) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
         self.builder = Builder()
         self.refusals = TorchRefusals()
@@ -298,7 +307,7 @@ class Held:
         return id(self.tensor)
 
 
-def held_tensors(program: ExportedProgram) -> list[Held]:
+def held_tensors(program: Program) -> list[Held]:
     """Everything that the program takes besides the arguments of the model."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     values = {**program.constants, **program.state_dict}
@@ -309,7 +318,7 @@ def held_tensors(program: ExportedProgram) -> list[Held]:
     ]
 
 
-def choose_inputs(program: ExportedProgram, held: Sequence[Held], params: str | Sequence[str]) -> list[Held]:
+def choose_inputs(program: Program, held: Sequence[Held], params: str | Sequence[str]) -> list[Held]:
     """What becomes an input: nothing, all of the state dict that the program reads, or what is named."""
     by_name = {h.name: h for h in held if h.is_parameter}
     if params == "constants":

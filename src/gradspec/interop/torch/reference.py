@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -14,6 +15,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.types import DType, TensorType
 from gradspec.interop import from_torch
 from gradspec.interop.torch.capture import as_model
+from gradspec.interop.torch.reader import read_recorded
 from gradspec.interop.torch.types import torch_dtype
 from gradspec.system.host import leave
 
@@ -26,7 +28,9 @@ def torch_tracer(spec: Any, params: str | Sequence[str]) -> Callable[[Types], Gr
     training = any(part.training and any(True for _ in part.buffers(recurse=False)) for part in module.modules())
 
     def traced(types: Types) -> Graph:
-        trial(types)  # which says what it does not take; a capture would log it, at length
+        trial(types)  # which says what it does not take, and fills the caches that a model has with numbers
+        with suppress(Exception):  # of PyTorch, of the model or ours
+            return read_recorded(_converted(module, types), types, params, training)
         return from_torch(_converted(module, types), *types, params=params, training=training)
 
     return traced

@@ -136,7 +136,8 @@ reads_each(
         "flatten.using_ints": flatten,
         "expand_as": lambda x, other: broadcast_to(x, other.shape),
         "permute permute_copy": lambda x, dims: transpose(x, [positive_axis(d, x.ndim) for d in dims]),
-        "t t_copy": transpose,
+        "t t_copy numpy_T": transpose,
+        "mT": lambda x: _exchange(x, -2, -1),
         "trace": lambda x: sum(_diagonal(x)),
     }
 )
