@@ -49,6 +49,7 @@ GEOMETRIES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 5, 4), {"kernel_size": (5, 4)}),
     ((7, 9), {"kernel_size": (2, 9), "stride": 2}),
     ((9, 7), {"kernel_size": (9, 3), "stride": 1}),
+    ((3, 1, 2), {"kernel_size": (1, 20), "stride": 2, "padding": ((0, 0), (10, 9))}),  # covers a plane, and padding
 ]
 SPECIAL_WINDOWS = [
     ((22,), {"kernel_size": (3,), "stride": 1, "padding": 1}),

@@ -182,15 +182,19 @@ class _Layout:
     def _with_whole_axes_merged(self, axes: Sequence[Axis]) -> list[Axis]:
         """Merge adjacent axes that one bin covers, if their cells follow each other in memory.
 
-        If they are transposed and windows have divisors of their own, they cannot be merged.
+        If they are transposed and windows have divisors of their own, they cannot be merged; nor if windows count
+        padding, as those do whose trimmed taps are the axis.
         """
-        is_transpose, found = self.settings.scales_input, [axes[0]]
+        is_transpose, found, counts = self.settings.scales_input, [axes[0]], self.pooling.counts
         for axis, steps in axes[1:]:
             before, before_steps = found[-1]
             roles, n = ({Role.Y}, axis.outputs) if is_transpose else (self.pooling.has_cells, axis.size)
             follow = all(before_steps[role] == n * steps[role] for role in roles)
             both = merge_axes(before, axis, is_transpose) if follow else None
-            if both is not None and not (is_transpose and self.pooling.counts):
+            is_counted = counts is not None and any(
+                is_transpose or counts(a.window)[0] != a.size for a in (before, axis)
+            )
+            if both is not None and not is_counted:
                 found[-1] = both, steps
             else:
                 found.append((axis, steps))
