@@ -26,7 +26,7 @@ from typing import Any
 
 LONGEST = 1 << 17
 """Bytes of a packet."""
-LOOKING = 200
+LOOKING, LAST = 200, 1 << 12
 """Milliseconds between two looks at the memory of a kernel's processes."""
 PROCESSES = 1024 + 16 * (os.cpu_count() or 1)
 """Of a kernel, threads among them, at most."""
@@ -151,20 +151,35 @@ def _go_on_as_child(libc: Any, control: int) -> None:
             os._exit(0)
 
 
-def wait_or_kill(life: int, child: int, memory: int = 0) -> int:
+def wait_or_kill(life: int, child: int, memory: int = 0, printed: int = -1) -> int:
     """The status that a child ends with; it is killed when nobody is at the other end any longer, and with all that it
-    has started when they hold more than so much memory.
+    has started when they hold more than so much memory. Of what it has ``printed`` the last is passed on.
     """
-    poll, ending = select.poll(), os.pidfd_open(child)
+    poll, ending, last, looked = select.poll(), os.pidfd_open(child), b"", time.monotonic()
     poll.register(life, 0)
     poll.register(ending, select.POLLIN)
-    while not (events := poll.poll(LOOKING if memory else None)):
-        for process in _holders(child, memory):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-    if all(descriptor != ending for descriptor, _ in events):
+    if printed >= 0:
+        poll.register(printed, select.POLLIN)
+    while not (events := {descriptor for descriptor, _ in poll.poll(LOOKING if memory else None)}) - {printed}:
+        if events:
+            said = os.read(printed, LONGEST)
+            last = (last + said)[-LAST:]
+            if not said:
+                poll.unregister(printed)
+        if memory and time.monotonic() > looked + LOOKING / 1000:
+            looked = time.monotonic()
+            for process in _holders(child, memory):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+    if ending not in events:
         os.kill(child, signal.SIGKILL)
-    return os.waitpid(child, 0)[1]
+    status = os.waitpid(child, 0)[1]
+    if printed >= 0:
+        os.set_blocking(printed, False)
+        with suppress(BlockingIOError):  # somebody may still have the other end, and is not heard to its end
+            last = (last + os.read(printed, LONGEST))[-LAST:]
+        os.write(2, last)
+    return status
 
 
 def _holders(first: int, memory: int) -> list[int]:
@@ -286,9 +301,6 @@ def _host(run: Callable[..., None], config: Mapping[str, Any], channel: int, sta
             os.write(status, told)
         os._exit(0)
     os.close(status)
-    silence = os.open(os.devnull, os.O_WRONLY)  # what a kernel prints fills no file of its judge
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
     os.setsid()
     sys.path[:] = config["path"]
     control = socket.socket(fileno=channel)

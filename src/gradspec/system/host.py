@@ -785,7 +785,7 @@ def _error(error: BaseException) -> dict[str, Any]:
 
 
 def main(
-    control: socket.socket, contained: Sequence[str], config: Mapping[str, Any], wait_or_kill: Callable[[int, int], int]
+    control: socket.socket, contained: Sequence[str], config: Mapping[str, Any], wait_or_kill: Callable[..., int]
 ) -> None:
     """Tell what the process is contained by, import the kernel, tell what it is, and serve."""
     control.send(packet(0, {"contained": contained}))
@@ -818,7 +818,7 @@ def can_fork() -> bool:
     return not any(os.path.exists(f) and os.readlink(f).startswith(("/dev/nvidia", "/dev/kfd")) for f in files)
 
 
-def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callable[[int, int], int]) -> None:
+def _answer_questions(kernel: Any, control: socket.socket, wait_or_kill: Callable[..., int]) -> None:
     """Describe members that are asked for, and serve calls, in copies of this process if it can be copied."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -849,7 +849,7 @@ def _has(kernel: Any, name: str) -> bool:
 def keep(
     kernel: Any,
     control: socket.socket | None,
-    wait_or_kill: Callable[[int, int], int],
+    wait_or_kill: Callable[..., int],
     channel: int,
     inputs: int,
     outputs: int,
@@ -858,14 +858,20 @@ def keep(
     """Serve in a child, tell what it ended with, and end it when nobody is there to be told, with all it started."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    printed, out = os.pipe()  # what a kernel prints fills no file of its judge
     child = fork()
     if child == 0:
+        for descriptor in (1, 2):
+            os.dup2(out, descriptor)
+        os.close(out)
+        os.close(printed)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _serve(kernel, control, channel, inputs, outputs, status)
     if control is not None:
         control.close()
     os.close(channel)
-    told = struct.pack("i", wait_or_kill(status, child))
+    os.close(out)
+    told = struct.pack("i", wait_or_kill(status, child, 0, printed))
     with suppress(BrokenPipeError):
         os.write(status, told)
     deadline = time.monotonic() + CLEARING

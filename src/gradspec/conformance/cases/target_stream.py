@@ -70,12 +70,11 @@ class TargetStream:
     def batch(self, number: int) -> list[CheckCase]:
         turn, place = divmod(number % self.geometries, len(self._offering))
         cases = self._offering[place].batch(turn)
-        if self.data_sets == 1 or all(case.is_quick for case in cases):
-            return [replace(case, batch=number) for case in cases]
+        copies = 1 if all(case.is_quick for case in cases) else self.data_sets
         unchanged = len(cases) if number < self.geometries else 0
         return [
             replace(case, batch=number, index=i, seed=case.seed if i < unchanged else seed_of(self.seed, number, i, 1))
-            for i, case in enumerate(cases * self.data_sets)
+            for i, case in enumerate(cases * copies)
         ]
 
     @property
