@@ -708,7 +708,8 @@ def test_it_holds_so_much_memory_together_with_its_processes(kernel_file):
 
 
 def test_what_it_prints_fills_no_file(hosted):
-    assert what_it_sees(hosted, "[os.readlink(f'/proc/self/fd/{n}') for n in range(3)]") == str([os.devnull] * 3)
+    seen = what_it_sees(hosted, "[os.readlink(f'/proc/self/fd/{n}')[:5] for n in range(3)]")
+    assert seen == str(["/dev/", "pipe:", "pipe:"])
 
 
 # --- what is checked of kernels, in a host as without one -------------------------------------------------------------
