@@ -16,7 +16,7 @@ from gradspec.ops.box import BoundArithmetic
 from gradspec.ops.core import operators
 from gradspec.ops.pointwise import gate, step
 from gradspec.spec.errors import UnsupportedError
-from gradspec.transforms.boxes import boxes
+from gradspec.transforms import boxes
 from graph.op_cases import GraphCase
 from graph.test_op_laws import CASES, several
 
@@ -299,8 +299,8 @@ def test_sums_of_whole_numbers_are_exact_at_a_point() -> None:
     assert (whole @ weights.T == 0).any()
     large = np.array([2.0**52, -(2.0**52), *whole[2:]])
     for x, is_certain in (whole, True), (large, False), (whole * 0, True):
-        at_point = boxes(graph, BoundArithmetic(gs.f64, any=False, exact=True), [True])
+        at_point = boxes.boxes(graph, BoundArithmetic(gs.f64, any=False, exact=True), [True])
         lower, upper = at_point(x, x)
         assert np.array_equal(lower, upper) == is_certain
         assert np.all((lower <= (x @ weights.T > 0)) & ((x @ weights.T > 0) <= upper))
-    assert not np.array_equal(*boxes(graph, BoundArithmetic(gs.f64, any=False), [True])(whole, whole))
+    assert not np.array_equal(*boxes.boxes(graph, BoundArithmetic(gs.f64, any=False), [True])(whole, whole))

@@ -126,11 +126,10 @@ def test_a_limit_of_no_time_is_kept():
     assert result.status == "unknown"
 
 
-@pytest.mark.parametrize("graph", [MANY, CONVOLUTIONAL], ids=["rows", "patches"])
-def test_time_is_looked_at_in_every_pass_of_bounds(graph):
+def test_time_is_looked_at_in_every_pass_of_bounds():
     """Those of a large layer take minutes; what was left early is as it was before."""
-    found, left = Bounder(graph, 1, "any"), iter(range(2))
-    ends = [np.full(graph.inputs[0].shape, end, np.float32) for end in (-1, 1)]
+    found, left = Bounder(MANY, 1, "any"), iter(range(2))
+    ends = [np.full(16, end, np.float32) for end in (-1, 1)]
 
     def tighten_often():
         for _ in range(3):
