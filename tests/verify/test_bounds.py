@@ -291,6 +291,32 @@ def test_counts_are_exact_and_may_wrap_around(dtype: Any, cells: int) -> None:
     assert (found.lower, found.upper) == ((40, cells) if fits else (limits.min, limits.max))
 
 
+OF_INTEGERS = {
+    "matmul": lambda n: gs.matmul(n, np.array([[-1, 2], [3, -4]], np.int32)),
+    "conv": lambda n: gs.conv(gs.reshape(n, (1, 1, 4)), np.array([[[-1, 2]]], np.int32)),
+    "einsum": lambda n: gs.einsum("ij,jk", n, np.array([[-1, 2], [3, -4]], np.int32)),
+    "mul": lambda n: n * np.array([[-1, 2]], np.int32),
+    "sub": lambda n: gs.sum(n, 0) - gs.sum(n, 1),
+    "neg": lambda n: -n,
+    "add": lambda n: n + gs.cumsum(n, 0),
+}
+
+
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_integers_that_depend_on_the_box_are_bounded_or_refused(name: str) -> None:
+    """Products, and what takes off, do not grow with every operand."""
+    graph = gs.trace(lambda x: OF_INTEGERS[name](gs.convert(x, gs.i32)), gs.f32[2, 2])
+    low, high = np.full((2, 2), -1.5, np.float32), np.full((2, 2), 3.5, np.float32)
+    if name != "add":
+        with pytest.raises(UnsupportedError, match="integers that depend on the box"):
+            gs.bounds(graph, low, high)
+        return
+    found, random = gs.bounds(graph, low, high), np.random.default_rng(0)
+    for _ in range(100):
+        y = graph(random.uniform(low, high).astype(np.float32))
+        assert np.all((found.lower <= y) & (y <= found.upper))
+
+
 def test_sums_of_whole_numbers_are_exact_at_a_point() -> None:
     """With ``exact``, signs of such sums are certain, also of 0; those of other numbers are as before."""
     weights = np.random.default_rng(0).choice(np.float32([-1, 1]), (64, 200))

@@ -86,7 +86,7 @@ class BoundArithmetic:
     regroups: bool = False
     """Whether ``x − c − d`` may be computed as ``x − (c + d)``."""
     exact: bool = False
-    """Whether sums of certain whole numbers are told apart, which lose nothing; it takes a look at all their terms."""
+    """For real numbers: whether sums of certain whole numbers are told apart, which lose nothing here."""
 
     def own(self, n: float) -> float:
         """``Γ_n`` of the bounds' own computation."""
