@@ -103,8 +103,8 @@ def enclosed(node: Node, operands: Sequence[Box], arithmetic: BoundArithmetic) -
         products = len(varying.intersection(rule.factors)) > 1 and node.op.enclosure is not None
         if floats and not products:
             return _sum(bounded, rule, operands, varying)
-        is_added_up = not most_roundings(node) or (node.op.enclosure is None and not rule.factors)
-        if not floats and rule.absolute is None and is_added_up:
+        adds = not most_roundings(node) or (node.op.enclosure is None and not rule.factors)
+        if not floats and rule.absolute is None and adds:
             return _sum_of_integers(bounded, operands)
     if not varying and (node.op.constant or not floats) and not any(v.type.is_float for v in node.outputs):
         return [Box(arithmetic, point=v) for v in bounded.apply_all(*(b.lower for b in operands))]

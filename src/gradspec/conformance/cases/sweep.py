@@ -233,19 +233,17 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     """A problem with the levels of a row."""
     rank, lead = row["rank"], tuple(row["lead"])
     others = [int(min(n, 9 // rank)) for n in rng.permutation([row["height"], 2, 3, 1])[: rank - 1]]
-    counts = [
-        *others[:-1],
-        *([row["height"]] if rank > 1 else []),
-        int(rng.integers(*WIDTHS[row["width"]], endpoint=True)),
-    ]
+    width = int(rng.integers(*WIDTHS[row["width"]], endpoint=True))
+    counts = [*others[:-1], *[row["height"]][: rank - 1], width]
     if op not in SLIDING:
-        return _binned(op, row, _few(counts, prod(lead) * 4**rank), rng)
+        return _binned(op, row, _few(counts, MOST_LEAVES // (prod(lead) * 4**rank)), rng)
     axes = _axes(row, rng)
     counts[-2:] = [1] * len(counts[-2:]) if row["kernel"] == "whole" else counts[-2:]
+    kernel, leaves = prod(axis.kernel for axis in axes), SMOOTH_LEAVES if op == "smooth_max_pool" else MOST_LEAVES
+    lead = lead if kernel * prod(lead) <= leaves else (2,)
     (*before, channels), (groups, inner, outer) = lead or (2,), GROUPS[row.get("groups", "one")]
-    kernel = tuple(axis.kernel for axis in axes)
-    most = SMOOTH_LEAVES if op == "smooth_max_pool" else MOST_LEAVES
-    axes = _sized(row, axes, _few(counts, prod(kernel) * groups * inner * outer * prod(lead), most), rng)
+    most = leaves // (kernel * groups * inner * outer * prod(lead))
+    axes = _sized(row, axes, _few(counts, most), most, rng)
     if op in CONVOLUTIONS:
         if op == "conv_transpose":  # it writes what a convolution of these windows reads
             axes = [axis._replace(size=axis.outputs) for axis in axes]
@@ -296,7 +294,7 @@ def _dilation(level: str, last: bool, stride: int) -> int:
     return 1 + (level == "all" or level == ("last" if last else "others"))
 
 
-def _sized(row: Row, axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.random.Generator) -> list[DrawnAxis]:
+def _sized(row: Row, axes: list[DrawnAxis], counts: list[int], most: int, rng: np.random.Generator) -> list[DrawnAxis]:
     """The axes with the cells that so many windows need, and the rest that no further window has."""
     found = []
     for i, (axis, count) in enumerate(zip(axes, counts, strict=True)):
@@ -306,7 +304,8 @@ def _sized(row: Row, axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.r
             more = int(rng.integers(1, axis.stride))
         few, each = VECTORS[row["vectors"] if i == len(axes) - 1 and row["kernel"] != "whole" else "any"]
         least = extent - axis.lo - axis.hi + more - axis.stride
-        fits = (n for n in range(count, count + few * each) if n % few == (n * axis.stride + least) % each == 0)
+        upper = max(count, min(count + few * each - 1, most // prod(counts[:-1])))
+        fits = (n for n in range(upper, 0, -1) if n % few == (n * axis.stride + least) % each == 0)
         size = max(1, next(fits, count) * axis.stride + least)
         outputs = int(output_count(size, extent, axis.stride, axis.lo, axis.hi, False))
         rest = size - ((outputs - 1) * axis.stride + extent - axis.lo - axis.hi)
@@ -314,12 +313,12 @@ def _sized(row: Row, axes: Sequence[DrawnAxis], counts: Sequence[int], rng: np.r
     return found
 
 
-def _few(counts: Sequence[int], each: int, most: int = MOST_LEAVES) -> list[int]:
-    """Windows along every axis, of which there are fewer where all together would read too many cells."""
+def _few(counts: Sequence[int], most: int) -> list[int]:
+    """Windows along every axis, of which there are fewer where all together would be more than ``most``."""
     *others, last = counts
-    while prod(others) * last * each > most and prod(others) > 1:
-        others = [max(1, n // 2) for n in others]
-    return [*others, max(1, min(last, most // max(1, each * prod(others))))]
+    while prod(counts) > most and prod(others) > 1:
+        counts = [*(others := [max(1, n // 2) for n in others]), last]
+    return [*others, max(1, min(last, most // prod(others)))]
 
 
 def _binned(op: str, row: Row, counts: Sequence[int], rng: np.random.Generator) -> Problem:
