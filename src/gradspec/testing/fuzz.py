@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from itertools import count
 from math import lcm, prod
 from multiprocessing import cpu_count, get_context
+from operator import gt
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -303,16 +304,15 @@ def run_torch(trial: Trial, inputs: Sequence[Array], directions: Sequence[Array]
             return None
     if name == "avg_pool" and (set(given.pop("dilation")) != {1} or (rank == 1 and "divisor_override" in given)):
         return None
-    if (
-        name.endswith("pool")
-        and "padding" in given
-        and any(2 * p > k for p, k in zip(given["padding"], given["kernel_size"], strict=True))
-    ):
+    padding = given.get("padding", ())
+    if name.endswith("pool") and any(2 * p > k for p, k in zip(padding, given.get("kernel_size", ()), strict=True)):
         return None
     if name == "unfold" and rank != 2:
         return None
-    # Of dilated windows in padding, max_pool3d gives wrong winners, and its gradient writes beyond its arrays.
-    if name == "max_pool" and rank == 3 and max(given["dilation"]) > 1 and max(given["padding"]) > 0:
+    # Of a dilated window in padding alone, the gradient is written beyond the plane, which may be the end of the array;
+    # where any dilated window is padded, max_pool3d gives wrong winners.
+    reach = (1, 1, 1) if rank == 3 else inputs[0].shape[-rank:]
+    if name == "max_pool" and max(padding) > 0 and any(map(gt, given["dilation"], reach)):
         return None
     function = getattr(functional, name if name == "unfold" else f"{name}{rank}d")
     core = rank + 1
