@@ -27,7 +27,7 @@ from typing import Any
 LONGEST = 1 << 17
 """Bytes of a packet."""
 LOOKING, LAST = 200, 1 << 12
-"""Milliseconds between two looks at the memory of a kernel's processes."""
+"""Milliseconds between two looks at the memory of a kernel's processes, and bytes of what it printed last."""
 PROCESSES = 1024 + 16 * (os.cpu_count() or 1)
 """Of a kernel, threads among them, at most."""
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_SET_NO_NEW_PRIVS = 1, 22, 2, 38
