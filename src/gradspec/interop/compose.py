@@ -8,6 +8,8 @@ from itertools import accumulate, pairwise
 from math import inf, nan, prod
 from math import log as log_of
 from math import sqrt as sqrt_of
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -68,6 +70,11 @@ MOST_PIECES = 4096
 
 MOST_SLICES = 16
 """Slices that a selection is put together from; what needs more is gathered."""
+
+
+def namesakes(module: ModuleType, names: str) -> dict[str, Callable[..., Any]]:
+    """Functions that another library has under the same names."""
+    return {name: getattr(module, name) for name in names.split()}
 
 
 # --- selections by sign -----------------------------------------------------------------------------------------------

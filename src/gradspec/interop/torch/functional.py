@@ -19,13 +19,13 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.interop.torch.dropin import DropIn, LeftToTorchError
 from gradspec.interop.torch.private import boolean_dispatched
+from gradspec.interop.torch.ranked import at_rank
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.linear import batch_norm
 from gradspec.ops.lp_pool import lp_pool
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, max_pool
 from gradspec.ops.resize import resize
 from gradspec.ops.unfold import fold, unfold
-from gradspec.spec.ranked import ranked_operator
 
 theirs: Any = torch.nn.functional
 
@@ -64,19 +64,6 @@ def _script_as(theirs: Function, ours: Function) -> None:
     boolean_dispatched[ours] = choice | {"index": MOST_ARGUMENTS, "arg_name": ""}
 
 
-def _at_rank(operator: Function, rank: int) -> Function:
-    stem = operator.__name__
-    ranked: Any = ranked_operator(f"{stem}{rank}d", (stem,), {stem: operator})
-    return lambda *arguments: ranked(*map(_without_brackets, arguments))
-
-
-def _without_brackets(argument: Any) -> Any:
-    """The entry of a sequence that has one, which torch takes for all axes, and None for an empty one."""
-    if not isinstance(argument, list | tuple) or len(argument) > 1:
-        return argument
-    return argument[0] if argument else None
-
-
 # A call of ours takes some 50 µs longer than one of torch's, and a gradient as long again: that must be worth it.
 LEAST_CELLS = 2**15
 LEAST_PRODUCTS = 2**19
@@ -108,7 +95,7 @@ def _has_many_transposed(graph: Graph) -> bool:
 
 def _norms(rank: int) -> Function:
     """torch adds up powers of cells, not of their sizes, and scales up windows that end outside."""
-    norms = _at_rank(lp_pool, rank)
+    norms = at_rank(lp_pool, rank)
 
     def same(x: Var, norm_type: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool) -> Any:
         if norm_type % 2 or ceil_mode:
@@ -176,7 +163,7 @@ for rank in (1, 2, 3):
     for operator, is_worthwhile, signature in RANKED:
         name = f"{operator.__name__}{rank}d"
         taken = signature.removesuffix(", divisor_override=None") if name == "avg_pool1d" else signature
-        _replace(name, _at_rank(operator, rank), is_worthwhile, taken)
+        _replace(name, at_rank(operator, rank), is_worthwhile, taken)
     norm = "input | norm_type, kernel_size, stride=None, ceil_mode=False"
     _replace(f"lp_pool{rank}d", _norms(rank), _has_many_bins, norm)
 
@@ -186,10 +173,8 @@ _replace(
     _has_many_cells,
     "input, running_mean, running_var, weight=None, bias=None | training=False, momentum=0.1, eps=1e-5",
 )
-_replace("unfold", _at_rank(unfold, 2), _has_many_cells, "input | kernel_size, dilation=1, padding=0, stride=1")
-_replace(
-    "fold", _at_rank(fold, 2), _has_many_cells, "input | output_size, kernel_size, dilation=1, padding=0, stride=1"
-)
+_replace("unfold", at_rank(unfold, 2), _has_many_cells, "input | kernel_size, dilation=1, padding=0, stride=1")
+_replace("fold", at_rank(fold, 2), _has_many_cells, "input | output_size, kernel_size, dilation=1, padding=0, stride=1")
 _replace(
     "interpolate",
     _resized,

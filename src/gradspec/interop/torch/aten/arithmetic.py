@@ -15,6 +15,7 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, i32, i64, number_as, u8
 from gradspec.interop import compose
+from gradspec.interop.compose import namesakes
 from gradspec.interop.indexing import with_places
 from gradspec.interop.torch.aten.table import (
     axes_of,
@@ -291,45 +292,32 @@ def _rounding(function: Callable[[Var], Var]) -> Callable[[Var], Var]:
     return lambda x: function(x) if x.type.is_float else x
 
 
-COMPOSED = ("tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc")
+OF_FLOATS: dict[str, Callable[..., Var]] = {
+    **namesakes(ops, "exp log sqrt erf sin cos atan tanh sigmoid"),
+    **namesakes(compose, "tan asin acos sinh cosh asinh acosh atanh erfc"),
+    "exp2": lambda x: ops.exp(x * log_of(2)),
+    "expm1": compose.exp_minus_one,
+    "log1p": compose.log_one_plus,
+    "log2": lambda x: compose.log_to_base(x, 2),
+    "log10": lambda x: compose.log_to_base(x, 10),
+    "log_sigmoid": lambda x: -ops.softplus(-x),
+}
 
 reads_each(
     {
-        "neg": ops.neg,
-        "abs": ops.abs,
+        **{name: _of_floats(function) for name, function in OF_FLOATS.items()},
+        **namesakes(ops, "neg abs relu leaky_relu silu"),
+        **namesakes(compose, "mish hardswish hardsigmoid celu"),
         "sign sgn": lambda x: x if x.dtype is boolean else compose.sign(x),
         "floor": _rounding(ops.floor),
         "ceil": _rounding(compose.ceil),
         "round.default": _rounding(ops.round),
         "trunc fix": _rounding(compose.trunc),
         "frac": lambda x: x - compose.trunc(x),
-        "exp": _of_floats(ops.exp),
-        "exp2": _of_floats(lambda x: ops.exp(x * log_of(2))),
-        "expm1": _of_floats(compose.exp_minus_one),
-        "log": _of_floats(ops.log),
-        "log1p": _of_floats(compose.log_one_plus),
-        "log2": _of_floats(lambda x: compose.log_to_base(x, 2)),
-        "log10": _of_floats(lambda x: compose.log_to_base(x, 10)),
-        "sqrt": _of_floats(ops.sqrt),
-        "erf": _of_floats(ops.erf),
-        "sin": _of_floats(ops.sin),
-        "cos": _of_floats(ops.cos),
-        "atan": _of_floats(ops.atan),
-        **{name: _of_floats(getattr(compose, name)) for name in COMPOSED},
-        "tanh": _of_floats(ops.tanh),
-        "sigmoid": _of_floats(ops.sigmoid),
-        "log_sigmoid": _of_floats(lambda x: -ops.softplus(-x)),
-        "relu": ops.relu,
         "relu6": lambda x: ops.clamp(x, 0.0, 6.0),
         "clamp_min": lambda x, low: _clamp(x, low),
         "clamp_max": lambda x, high: _clamp(x, None, high),
         "hardtanh": lambda x, min_val=-1, max_val=1: ops.clamp(x, min_val, max_val),
-        "leaky_relu": ops.leaky_relu,
-        "silu": ops.silu,
-        "mish": compose.mish,
-        "hardswish": compose.hardswish,
-        "hardsigmoid": compose.hardsigmoid,
-        "celu": compose.celu,
         "gelu": lambda x, *, approximate="none": ops.gelu(x, approximate),
         "elu": lambda x, alpha=1, scale=1, input_scale=1: compose.elu(x, alpha, gain=scale, steepness=input_scale),
         "selu": lambda x: compose.elu(x, 1.6732632423543772, gain=1.0507009873554805),

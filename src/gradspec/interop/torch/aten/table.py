@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from inspect import Signature, signature
 from typing import Any, TypeVar
 
@@ -47,17 +46,12 @@ _ENTRIES: dict[str, AtenEntry] = {}
 
 
 def reads(*names: str) -> Callable[[Read], Read]:
-    """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three.
-
-    The function is told which, if it has an argument ``rank``.
-    """
+    """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three."""
 
     def register(function: Read) -> Read:
         for name in names:
             for rank in "123" if "{1,2,3}" in name else "-":
-                takes_rank = "rank" in signature(function).parameters
-                known = partial(function, rank=int(rank)) if takes_rank else function
-                _ENTRIES[name.replace("{1,2,3}", rank)] = AtenEntry(known, signature(known))
+                _ENTRIES[name.replace("{1,2,3}", rank)] = AtenEntry(function, signature(function))
         return function
 
     return register
@@ -152,12 +146,6 @@ def product_with(x: Var, factor: float) -> Any:
 def floating(x: Var) -> Var:
     """Integers converted to PyTorch's default floating-point dtype, as its functions of real numbers do."""
     return x if x.type.is_float else to_dtype(x, torch.get_default_dtype())
-
-
-def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    """One entry per axis, of a list with an entry for each or with one for all."""
-    entries = [value] if isinstance(value, int) else list(value)
-    return tuple(entries * rank if len(entries) == 1 else entries)
 
 
 def positive_axis(axis: int, rank: int) -> int:
