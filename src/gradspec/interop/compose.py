@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from math import inf, nan, prod
@@ -692,6 +692,22 @@ def tile(x: Var, repeats: Sequence[int]) -> Var:
     pairs = [*zip(repeats, x.shape, strict=True)]
     spread = reshape(x, [size for _, n in pairs for size in (1, n)])
     return reshape(broadcast_to(spread, [size for pair in pairs for size in pair]), [r * n for r, n in pairs])
+
+
+def repeat_each(x: Var, times: int, axis: int) -> Var:
+    """Every cell of an axis that many times, one after the other.
+
+    >>> repeat_each(np.float32([1, 2]), 2, 0).tolist()
+    [1.0, 1.0, 2.0, 2.0]
+    """
+    before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    each = broadcast_to(reshape(x, (*before, size, 1, *after)), (*before, size, times, *after))
+    return reshape(each, (*before, size * times, *after))
+
+
+def flip(x: Var, axes: Collection[int]) -> Var:
+    """``x`` read backwards along ``axes``."""
+    return getitem(x, tuple(slice(None, None, -1 if a in axes else 1) for a in range(len(x.shape))))
 
 
 def inverse_permutation(order: Sequence[int]) -> list[int]:

@@ -30,7 +30,7 @@ from gradspec.ops import pointwise as ops
 from gradspec.ops.conv import WRITE, Convolution, conv
 from gradspec.ops.einsum import einsum
 from gradspec.ops.gather import gather, sort, topk
-from gradspec.ops.layout import TRANSPOSE, concat, getitem, transpose
+from gradspec.ops.layout import TRANSPOSE, concat, transpose
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
 from gradspec.ops.pool import MAX_POOL, MAX_POOL_GATHER, MAX_POOL_SCATTER, MaxPool, avg_pool, max_pool, sliding_windows
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
@@ -286,10 +286,8 @@ def _running(function: Callable[[Var, int], Any]) -> Rule:
     """From the front; with ``reverse`` the axis is turned before and after."""
 
     def rule(x: Var, *, axis: int, reverse: bool) -> Var:
-        def turned(y: Var) -> Var:
-            return getitem(y, (*[slice(None)] * axis, slice(None, None, -1))) if reverse else y
-
-        return turned(function(turned(x), axis)) if x.type.size else x
+        axes = (axis,) if reverse else ()
+        return compose.flip(function(compose.flip(x, axes), axis), axes) if x.type.size else x
 
     return rule
 
@@ -443,8 +441,8 @@ def _as_transposed(x: Var, w: Var, padding: Pairs, gaps: Sizes, dilation: Sizes,
     attrs = Convolution(sizes, w.shape[2:], gaps, pads, dilation, outputs, groups)
     m, c, *kernel = w.shape
     by_group = transpose(reshape(w, (groups, m // groups, c, *kernel)), (0, 2, 1, *range(3, w.ndim + 1)))
-    turned = (slice(None), slice(None), *[slice(None, None, -1)] * len(kernel))
-    return apply(WRITE, attrs, x, getitem(reshape(by_group, (groups * c, m // groups, *kernel)), turned))
+    whole = reshape(by_group, (groups * c, m // groups, *kernel))
+    return apply(WRITE, attrs, x, compose.flip(whole, range(2, whole.ndim)))
 
 
 RULES: dict[str, Rule] = {
