@@ -12,7 +12,8 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
 from gradspec.graph.show import distinct
 from gradspec.graph.types import STORED
-from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, emit, tensor_dtype
+from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, emit
+from gradspec.interop.onnx.files import tensor_dtype
 from gradspec.spec.errors import FormatWarning, UnsupportedError
 
 OLDEST_OPSET = 18

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Node
 from gradspec.graph.show import distinct
+from gradspec.interop.onnx.files import tensor_dtype
 from gradspec.ops.core import decomposed
 from gradspec.transforms.simplify import simplify
 
@@ -267,11 +268,6 @@ class Emitter:
             x = self.cast(x, INT64)
         shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
         return self.node(op_type, [x, self.indices(list(axes))], shape, x.dtype, keepdims=int(keepdims))
-
-
-def tensor_dtype(dtype: DType) -> int:
-    """ONNX's number for a dtype."""
-    return TensorProto.BFLOAT16 if dtype == ml_dtypes.bfloat16 else helper.np_dtype_to_tensor_dtype(dtype)
 
 
 # --- the table of emitters --------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Var
-from gradspec.graph.types import boolean, dtype_of, i64
+from gradspec.graph.types import boolean, i64
 from gradspec.interop import compose
-from gradspec.interop.onnx.files import kind_of
+from gradspec.interop.onnx.files import dtype_numbered
 from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.interop.onnx.nodes.fused import split_heads
 from gradspec.ops.convert import convert
@@ -59,7 +59,7 @@ def _attention(node: OnnxNode) -> Any:
 def _weights(node: OnnxNode, scores: Var, bias: Var | None) -> Var:
     """A query all of whose keys are hidden is given scores first, of which none is infinite."""
     precision = node.attribute("softmax_precision")
-    wide = convert(scores, dtype_of(np.empty(0, kind_of(precision)))) if precision else scores
+    wide = convert(scores, dtype_numbered(precision)) if precision else scores
     if bias is None:
         return convert(softmax(wide, -1), scores.dtype)
     hidden = compose.all_true(equal(bias, -inf), (bias.ndim - 1,), True)
