@@ -15,7 +15,6 @@ from gradspec.graph.types import boolean, i64, u8
 from gradspec.interop import compose, indexing
 from gradspec.interop.torch.aten.table import (
     axes_of,
-    constant_value,
     positive_axis,
     promoted,
     reads,
@@ -251,10 +250,13 @@ reads_each(
 
 @reads("index_select")
 def _index_select(x: Var, dim: int, index: Var) -> Var:
-    axis = positive_axis(dim, x.ndim)
-    if x.owner.value(index) is not None:
-        return compose.take(x, constant_value(index, "the indices of a selection"), axis)
-    return rows.take(x, reshape(index, (-1,)), axis)
+    return _take(x, reshape(index, (-1,)), positive_axis(dim, x.ndim))
+
+
+def _take(x: Var, index: Var, axis: int) -> Var:
+    """Slices, if the indices are few runs that are known."""
+    known = x.owner.value(index)
+    return rows.take(x, index, axis) if known is None else compose.take(x, known, axis)
 
 
 @reads("take_along_dim")
@@ -355,9 +357,7 @@ def _index(x: Var, indices: Indices) -> Var:
         x, indices = transpose(x, order), [index for index in indices if index is not None]
     first, stop, places = _flat_places(x, indices)
     joined = reshape(x, (*x.shape[:first], prod(x.shape[first:stop]), *x.shape[stop:]))
-    if x.owner.value(places) is not None:
-        return compose.take(joined, constant_value(places, "indices"), first)
-    return rows.take(joined, places, first)
+    return _take(joined, places, first)
 
 
 @reads("index_put")

@@ -17,13 +17,12 @@ import numpy as np
 import torch
 from torch import fx
 
-from gradspec.graph.ir import Array, Var
+from gradspec.graph.ir import Var
 from gradspec.graph.types import DType
 from gradspec.interop.torch.private import OpOverload
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.ops.convert import convert
 from gradspec.ops.pointwise import scale
-from gradspec.spec.errors import UnsupportedError
 
 Function = Callable[..., Any]
 Read = TypeVar("Read", bound=Function)
@@ -158,11 +157,3 @@ def axes_of(dim: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     given = [dim] if isinstance(dim, int) else list(dim or ())
     chosen = {positive_axis(d, rank) for d in given}
     return tuple(a for a in range(rank) if a in chosen or not given)
-
-
-def constant_value(x: Var, what: str) -> Array:
-    """The array of a variable that has to be a constant of the graph."""
-    array: Array | None = x.owner.value(x)
-    if array is None:
-        raise UnsupportedError(f"{what} must be constants of the model, and {x!r} is computed")
-    return array
