@@ -9,7 +9,7 @@ from math import inf, nan, prod
 from math import log as log_of
 from math import sqrt as sqrt_of
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,7 +72,10 @@ MOST_SLICES = 16
 """Slices that a selection is put together from; what needs more is gathered."""
 
 
-def namesakes(module: ModuleType, names: str) -> dict[str, Callable[..., Any]]:
+Function: TypeAlias = Callable[..., Any]
+
+
+def namesakes(module: ModuleType, names: str) -> dict[str, Function]:
     """Functions that another library has under the same names."""
     return {name: getattr(module, name) for name in names.split()}
 

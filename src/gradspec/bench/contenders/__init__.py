@@ -150,6 +150,8 @@ def as_problem(problem: BenchProblem) -> Problem:
     return Problem(f"{problem.op}_pool", rank, (cell.shape,), windows, cell.dtype)
 
 
+Own: TypeAlias = Any
+"""An array of a contender's own library."""
 Operators: TypeAlias = Mapping[str, Function]
 """What networks and their losses are made of, by the kinds of layers, on a contender's own arrays."""
 
@@ -157,7 +159,7 @@ Operators: TypeAlias = Mapping[str, Function]
 def network_of(network: Network, mode: str, operators: Operators) -> Function:
     """The network's result, or the loss that its gradient is of, by weight and bias of every layer that has them."""
 
-    def value(x: Any, *parameters: Any) -> Any:
+    def value(x: Own, *parameters: Own) -> Own:
         remaining, kept = iter(parameters), x
         for layer in network.layers:
             if layer.kind == "keep":

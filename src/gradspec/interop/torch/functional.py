@@ -19,7 +19,7 @@ from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Var
 from gradspec.interop.torch.dropin import DropIn, LeftToTorchError
 from gradspec.interop.torch.private import boolean_dispatched
-from gradspec.interop.torch.ranked import at_rank
+from gradspec.interop.torch.ranked import Function, at_rank
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.linear import batch_norm
 from gradspec.ops.lp_pool import lp_pool
@@ -29,7 +29,6 @@ from gradspec.ops.unfold import fold, unfold
 
 theirs: Any = torch.nn.functional
 
-Function = Callable[..., Any]
 Worthwhile = Callable[[Graph], bool]
 Ints = int | Sequence[int]
 
@@ -97,7 +96,7 @@ def _norms(rank: int) -> Function:
     """torch adds up powers of cells, not of their sizes, and scales up windows that end outside."""
     norms = at_rank(lp_pool, rank)
 
-    def same(x: Var, norm_type: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool) -> Any:
+    def same(x: Var, norm_type: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool) -> object:
         if norm_type % 2 or ceil_mode:
             raise LeftToTorchError
         return norms(x, norm_type, kernel_size, stride)
@@ -105,7 +104,7 @@ def _norms(rank: int) -> Function:
     return same
 
 
-def _normal(x: Var, mean: Var | None, var: Var | None, weight: Var | None, bias: Var | None, *options: Any) -> Any:
+def _normal(x: Var, mean: Var | None, var: Var | None, weight: Var | None, bias: Var | None, *options: float) -> Var:
     training, _, eps = options
     if training or mean is None or var is None:
         raise LeftToTorchError
@@ -113,8 +112,8 @@ def _normal(x: Var, mean: Var | None, var: Var | None, weight: Var | None, bias:
 
 
 def _resized(
-    x: Var, size: Any, scale_factor: Any, mode: str, align_corners: Any, recompute: Any, antialias: Any
-) -> Any:
+    x: Var, size: Any, scale_factor: Any, mode: str, align_corners: object, recompute: object, antialias: object
+) -> Var:
     """Between cells, and to no fewer: torch is as fast where it takes one cell, or leaves cells out."""
     sizes = x.shape[2:]
     outputs = _per_axis(size, len(sizes)) if scale_factor is None else _scaled(sizes, scale_factor)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias
 
 from gradspec.spec.ranked import ranked_operator
 
+Function: TypeAlias = Callable[..., Any]
 
-def at_rank(operator: Callable[..., Any], rank: int) -> Callable[..., Any]:
+
+def at_rank(operator: Function, rank: int) -> Function:
     stem = operator.__name__
     ranked: Any = ranked_operator(f"{stem}{rank}d", (stem,), {stem: operator})
 
     @wraps(ranked)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: object, **kwargs: object) -> object:
         return ranked(*map(_without_brackets, args), **{k: _without_brackets(v) for k, v in kwargs.items()})
 
     return function
 
 
-def _without_brackets(argument: Any) -> Any:
+def _without_brackets(argument: object) -> object:
     """The entry of a sequence that has one, which torch takes for all axes, and None for an empty one."""
     if not isinstance(argument, list | tuple) or len(argument) > 1:
         return argument

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, isfinite, prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from gradspec.spec.window import paddings
 
 Sizes = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
+Settings: TypeAlias = dict[str, Any]
+"""Arguments of our operators, by name."""
 
 # --- windows as attributes state them: kernels, strides, dilations and the several ways to give padding ---------------
 
@@ -60,7 +62,7 @@ def _explicit_pads(node: OnnxNode, rank: int) -> Pairs:
     return tuple(zip(ends[:rank], ends[rank:], strict=True))
 
 
-def _windows_of(node: OnnxNode, sizes: Sizes, kernel: Sizes) -> dict[str, Any]:
+def _windows_of(node: OnnxNode, sizes: Sizes, kernel: Sizes) -> Settings:
     """How the windows of a node lie over axes of ``sizes``, as our operators take it."""
     rank = len(sizes)
     stride, dilation = _per_axis(node, "strides", rank, 1), _per_axis(node, "dilations", rank, 1)
@@ -96,7 +98,7 @@ def halves(total: int, *, low_first: bool) -> tuple[int, int]:
 # --- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def _pool_settings(node: OnnxNode, x: Var) -> dict[str, Any]:
+def _pool_settings(node: OnnxNode, x: Var) -> Settings:
     kernel = tuple(node.attribute("kernel_shape"))
     # With auto_pad="VALID" the documented size is the same in both modes.
     ceil_mode = node.flag("ceil_mode") and _auto_pad(node) != "VALID"

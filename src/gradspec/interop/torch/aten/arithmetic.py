@@ -288,7 +288,7 @@ def _first(function: Callable[..., Var]) -> Callable[..., tuple[Var]]:
     """The first of several results; a model that uses another is refused."""
 
     @wraps(function)
-    def read(*args: Any, **kwargs: Any) -> tuple[Var]:
+    def read(*args: object, **kwargs: object) -> tuple[Var]:
         return (function(*args, **kwargs),)
 
     return read

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from math import floor
 from typing import Any
 
 from gradspec.graph.ir import Var
 from gradspec.interop.torch.aten.table import positive_axis, reads, reads_each
-from gradspec.interop.torch.ranked import at_rank
+from gradspec.interop.torch.ranked import Function, at_rank
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.gather import moved
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, max_pool
@@ -25,17 +25,17 @@ Ints = int | Sequence[int]
 def _convolution(
     x: Var, weight: Var, bias: Var | None, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
     output_padding: Ints, groups: int,
-) -> Any:  # fmt: skip
+) -> object:  # fmt: skip
     rank = weight.ndim - 2
     if transposed:
         return at_rank(conv_transpose, rank)(x, weight, bias, stride, padding, output_padding, groups, dilation)
     return at_rank(conv, rank)(x, weight, bias, stride, padding, dilation, groups)
 
 
-def _with_winners(pool: Callable[..., Any]) -> Callable[..., Any]:
+def _with_winners(pool: Function) -> Function:
     """The values, and the places of the winners if the model uses them."""
 
-    def read(x: Var, *window: Any, wanted: Collection[int]) -> Any:
+    def read(x: Var, *window: object, wanted: Collection[int]) -> object:
         return pool(x, *window, return_indices=True) if 1 in wanted else (pool(x, *window),)
 
     return read
