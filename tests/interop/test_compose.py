@@ -35,6 +35,9 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
     "asinh": (compose.asinh, torch.asinh, (NUMBERS,)),
     "acosh": (compose.acosh, torch.acosh, (POSITIVE + 1,)),
     "atanh": (compose.atanh, torch.atanh, (NUMBERS / 50,)),
+    "sinh": (compose.sinh, torch.sinh, (NUMBERS / 4,)),
+    "cosh": (compose.cosh, torch.cosh, (NUMBERS / 4,)),
+    "log1p": (compose.log_one_plus, torch.log1p, (np.abs(NUMBERS),)),
     "mish": (compose.mish, F.mish, (NUMBERS,)),
     "softsign": (compose.softsign, F.softsign, (NUMBERS,)),
     "power 3": (lambda x: compose.power(x, 3), lambda x: x**3, (NUMBERS,)),
@@ -63,6 +66,19 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
         lambda x: torch.amin(x, (0, -1), True),
         (np.round(IMAGES),),
     ),
+    "norm": (
+        lambda x: compose.norm(x, 2.0, (1,), False),
+        lambda x: torch.linalg.vector_norm(x, 2, 1),
+        (WITH_ZEROS[:, :3],),
+    ),
+    "running maximum": (lambda x: compose.running_maximum(x, 1), lambda x: x.cummax(1)[0], (IMAGES,)),
+    "running minimum": (lambda x: compose.running_minimum(x, 2), lambda x: x.cummin(2)[0], (IMAGES,)),
+    "variance": (lambda x: compose.variance(x, (1, 2)), lambda x: x.var((1, 2)), (IMAGES,)),
+    "variance of all": (
+        lambda x: compose.variance(x, (0, 1), 0.0, True),
+        lambda x: x.var((0, 1), correction=0, keepdim=True),
+        (POSITIVE,),
+    ),
     "product": (lambda x: compose.product(x, (1,), True), lambda x: x.prod(1, True), (WITH_ZEROS,)),
     "product of all": (lambda x: compose.product(x, (0, 1), False), lambda x: x.prod(), (WITH_ZEROS[:2],)),
     "product of nothing": (lambda x: compose.product(x, (1,), False), lambda x: x.prod(1), (WITH_ZEROS[:, :0],)),
@@ -72,6 +88,11 @@ CASES: dict[str, tuple[Callable, Callable, tuple[np.ndarray, ...]]] = {
         lambda x, w, b: compose.layer_norm(x, 2, w, b),
         lambda x, w, b: F.layer_norm(x, (3, 5), w, b),
         (IMAGES, IMAGES[0, 0], IMAGES[0, 1]),
+    ),
+    "rms_norm": (
+        lambda x, w: compose.rms_norm(x, 2, w),
+        lambda x, w: F.rms_norm(x, (3, 5), w, 1e-5),
+        (IMAGES, IMAGES[0, 0]),
     ),
     "group_norm": (
         lambda x, w, b: compose.group_norm(x, 2, w, b),
@@ -128,6 +149,7 @@ def test_values_and_derivatives_are_those_of_torch(name):
     _, pullback = torch.func.vjp(theirs, *tensors)
     cotangent = random.standard_normal(value.shape)
     np.testing.assert_allclose(graph(*arrays), value, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(ours(*arrays), value, rtol=1e-13, atol=1e-14)  # arrays are taken as variables are
     close = {"rtol": LOOSE.get(name, 1e-12), "atol": 1e-12}
     np.testing.assert_allclose(graph.jvp()(*arrays, *tangents)[1], tangent, **close)
     found = graph.vjp()(*arrays, cotangent)[1:]

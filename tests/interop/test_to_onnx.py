@@ -588,6 +588,15 @@ def test_positions_are_not_rounded(size, wanted):
     assert y[0, 0, :, 0].tolist() == [2 * (o * size // wanted) for o in range(wanted)]
 
 
+@pytest.mark.parametrize("kind", [gs.i8, gs.u8], ids=str)
+def test_the_largest_integer_of_a_plane(kind):
+    """GlobalMaxPool is of floats only; whether all keys of an attention are hidden is a maximum of u8."""
+    graph = gs.trace(lambda x: gs.global_max_pool(x, 2), kind[1, 3, 4, 5])
+    x = np.random.default_rng(0).integers(0, 127, (1, 3, 4, 5)).astype(kind.numpy)
+    (y,) = exported(graph, [x])
+    np.testing.assert_array_equal(y, x.max((2, 3), keepdims=True))
+
+
 def test_fewer_windows_than_fit():
     """A node may state fewer outputs than the axis has room for: then it is cut."""
     attrs = Convolution((9,), (2,), (1,), ((1, 0),), (2,), (3,))

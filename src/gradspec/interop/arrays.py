@@ -13,11 +13,8 @@ import numpy as np
 
 from gradspec.graph.arrays import register_library
 from gradspec.graph.ir import Array
-from gradspec.graph.types import DTYPES, STORED, TensorType, bf16
-from gradspec.spec.errors import DTypeError, UnsupportedError
-
-BITS = {dtype.numpy.name: dtype.numpy for dtype in (bf16, *STORED)}
-"""Dtypes that NumPy itself does not have, which are exchanged as integers."""
+from gradspec.graph.types import TensorType
+from gradspec.spec.errors import UnsupportedError
 
 
 class TorchTensors:
@@ -30,19 +27,10 @@ class TorchTensors:
         return issubclass(type, getattr(sys.modules.get("torch"), "Tensor", ()))
 
     def to_numpy(self, value: Any) -> Array:
-        torch = sys.modules["torch"]
-        _require_plain_tensor(torch, value)
-        tensor = value.detach()
-        name = str(tensor.dtype).removeprefix("torch.")
-        if name in BITS:
-            integers = torch.int16 if tensor.itemsize == 2 else torch.uint8
-            return tensor.view(integers).numpy().view(BITS[name])  # type: ignore[no-any-return]
-        try:
-            return tensor.numpy()  # type: ignore[no-any-return]
-        except TypeError:
-            raise DTypeError(
-                f"tensors of {tensor.dtype} are not supported; convert with .to() to one of {', '.join(DTYPES)}"
-            ) from None
+        from gradspec.interop.torch.types import array_of
+
+        _require_plain_tensor(sys.modules["torch"], value)
+        return array_of(value.detach())
 
     def from_numpy(self, array: Array, like: Any) -> Any:
         from gradspec.interop.torch.types import tensor_of

@@ -12,7 +12,7 @@ import numpy as np
 from gradspec.graph.builder import apply
 from gradspec.graph.ir import Array, Var
 from gradspec.graph.types import i64
-from gradspec.interop.compose import largest, product, reversed_order, smallest
+from gradspec.interop.compose import flip, largest, product, reversed_order, smallest
 from gradspec.ops.convert import convert
 from gradspec.ops.gather import GATHER_ROWS, SCATTER_ADD_ROWS, SCATTER_ROWS, RowPlaces, from_the_front, moved
 from gradspec.ops.layout import AlongAxis, concat, getitem
@@ -126,8 +126,7 @@ def argmax(x: Var, axis: int, keepdims: bool, *, last: bool = False) -> Var:
     """Where the largest number of an axis is: the first place of those that have it, or the last."""
     if not last:
         return with_places(x, axis, keepdims)[1]
-    backwards = getitem(x, (*[slice(None)] * axis, slice(None, None, -1)))
-    return x.shape[axis] - 1 - with_places(backwards, axis, keepdims)[1]
+    return x.shape[axis] - 1 - with_places(flip(x, (axis,)), axis, keepdims)[1]
 
 
 def argmin(x: Var, axis: int, keepdims: bool, *, last: bool = False) -> Var:

@@ -6,11 +6,11 @@ How a library is called is known to the judge's targets already: `as_problem` sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 from gradspec.bench.grid import BETA, GPU_GRID, GRID, Array, BenchProblem, Cell, Conv, Network, Pool
 from gradspec.conformance.model.device import HOST, Device
@@ -150,27 +150,32 @@ def as_problem(problem: BenchProblem) -> Problem:
     return Problem(f"{problem.op}_pool", rank, (cell.shape,), windows, cell.dtype)
 
 
-Own = TypeVar("Own")
+Own: TypeAlias = Any
+"""An array of a contender's own library."""
 Operators: TypeAlias = Mapping[str, Function]
-"""What networks are made of, by the kinds of layers, on a contender's own arrays."""
+"""What networks and their losses are made of, by the kinds of layers, on a contender's own arrays."""
 
 
-def run_network(network: Network, operators: Operators, x: Own, parameters: Sequence[Own]) -> Own:
-    """The network's result; ``parameters`` are weight and bias of every layer that has them, in order."""
-    remaining, kept = iter(parameters), x
-    for layer in network.layers:
-        if layer.kind == "keep":
-            kept = x
-            continue
-        weights = [next(remaining), next(remaining)] if layer.kind in ("conv", "linear") else []
-        if layer.kind == "conv":
-            more: tuple[object, ...] = (*weights, layer.stride, layer.padding)
-        elif layer.kind == "max_pool":
-            more = (layer.kernel, layer.stride, layer.padding)
-        else:
-            more = (kept,) if layer.kind == "add" else tuple(weights)
-        x = operators[layer.kind](x, *more)
-    return x
+def network_of(network: Network, mode: str, operators: Operators) -> Function:
+    """The network's result, or the loss that its gradient is of, by weight and bias of every layer that has them."""
+
+    def value(x: Own, *parameters: Own) -> Own:
+        remaining, kept = iter(parameters), x
+        for layer in network.layers:
+            if layer.kind == "keep":
+                kept = x
+                continue
+            weights = [next(remaining), next(remaining)] if layer.kind in ("conv", "linear") else []
+            if layer.kind == "conv":
+                more: tuple[object, ...] = (*weights, layer.stride, layer.padding)
+            elif layer.kind == "max_pool":
+                more = (layer.kernel, layer.stride, layer.padding)
+            else:
+                more = (kept,) if layer.kind == "add" else tuple(weights)
+            x = operators[layer.kind](x, *more)
+        return x if mode == "forward" else operators[network.loss](x)
+
+    return value
 
 
 def label(name: str) -> str:

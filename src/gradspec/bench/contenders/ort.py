@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from gradspec.bench.contenders import FIXED, Contender, Operators, Variants, as_problem, run_network
+from gradspec.bench.contenders import FIXED, Contender, Operators, Variants, as_problem, network_of
 from gradspec.bench.grid import Array, BenchProblem, Network, data
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.onnx.model import node_of, undocumented
@@ -69,7 +69,7 @@ class Nodes:
         if cell.rank not in (1, 2, 3):
             raise NotOfferedError("ONNX Runtime pools and convolves along one to three axes")
         if isinstance(cell, Network):
-            return run_network(cell, self._operators(), "x", names[1:])
+            return str(network_of(cell, problem.mode, self._operators())(*names))
         if reason := undocumented(as_problem(problem), "value"):
             raise NotOfferedError(reason)
         node = node_of(as_problem(problem), with_indices=False)

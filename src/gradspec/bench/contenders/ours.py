@@ -15,15 +15,13 @@ from gradspec.bench.contenders import (
     Call,
     Contender,
     Function,
-    Operators,
     Variants,
     as_problem,
-    run_network,
+    network_of,
 )
 from gradspec.bench.grid import COPY, Array, BenchProblem, Limit, Network, Pool, data, labels
 from gradspec.conformance.model.geometry import OPERATORS, spelled
 from gradspec.conformance.model.target import NotOfferedError
-from gradspec.graph.ir import Var
 from gradspec.runtime.compiled import Compiled
 
 
@@ -80,7 +78,11 @@ def function(problem: BenchProblem) -> Function:
     """The problem's value as a function of variables."""
     cell = problem.cell
     if isinstance(cell, Network):
-        return lambda x, *parameters: _network(cell, problem.mode, x, parameters)
+        losses = {
+            "cross_entropy": lambda y: gs.cross_entropy(y, labels(cell)),
+            "mean_square": lambda y: gs.mean(y * y),
+        }
+        return network_of(cell, problem.mode, OPERATORS_OF_NETWORKS | losses)
     if isinstance(cell, Limit):
         if problem.op == "matmul":
             return gs.matmul
@@ -89,7 +91,7 @@ def function(problem: BenchProblem) -> Function:
     return lambda *inputs: OPERATORS[asked.op](**dict(zip(cell.inputs(), inputs, strict=True)), **spelled(asked))
 
 
-OPERATORS_OF_NETWORKS: Operators = {
+OPERATORS_OF_NETWORKS: dict[str, Function] = {
     "relu": gs.relu,
     "flatten": lambda x: gs.flatten(x, 1),
     "add": gs.add,
@@ -97,13 +99,6 @@ OPERATORS_OF_NETWORKS: Operators = {
     "linear": gs.linear,
     "max_pool": lambda x, kernel, stride, padding: gs.max_pool(x, (kernel, kernel), stride, padding),
 }
-
-
-def _network(cell: Network, mode: str, x: Var, parameters: tuple[Var, ...]) -> Var:
-    result = run_network(cell, OPERATORS_OF_NETWORKS, x, parameters)
-    if mode == "forward":
-        return result
-    return gs.cross_entropy(result, labels(cell)) if cell.loss == "cross_entropy" else gs.mean(result * result)
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------

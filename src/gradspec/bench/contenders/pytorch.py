@@ -18,7 +18,7 @@ from gradspec.bench.contenders import (
     Operators,
     Variants,
     as_problem,
-    run_network,
+    network_of,
 )
 from gradspec.bench.grid import Array, BenchProblem, Conv, Limit, Network, Pool, data, labels
 from gradspec.conformance.model.target import NotOfferedError
@@ -183,7 +183,7 @@ class PyTorch(Contender):
         return functions | ({"F.unfold": copies} if cell.rank == 2 else {})
 
     def _network(self, cell: Network, mode: str) -> Function:
-        functional = self.torch.nn.functional
+        functional, classes = self.torch.nn.functional, self.torch.from_numpy(labels(cell))
         operators: Operators = {
             "relu": self.torch.relu,
             "flatten": lambda x: x.flatten(1),
@@ -191,17 +191,10 @@ class PyTorch(Contender):
             "conv": functional.conv2d,
             "linear": functional.linear,
             "max_pool": functional.max_pool2d,
+            "cross_entropy": lambda y: functional.cross_entropy(y, classes),
+            "mean_square": lambda y: y.square().mean(),
         }
-        classes = self.torch.from_numpy(labels(cell))
-
-        def value(x: Tensor, *parameters: Tensor) -> Tensor:
-            return run_network(cell, operators, x, parameters)
-
-        def loss(x: Tensor, *parameters: Tensor) -> Tensor:
-            result = value(x, *parameters)
-            return functional.cross_entropy(result, classes) if cell.loss == "cross_entropy" else result.square().mean()
-
-        return value if mode == "forward" else loss
+        return network_of(cell, mode, operators)
 
 
 def _module(torch: ModuleType, f: Function, weights: Iterable[Tensor]) -> Function:

@@ -21,7 +21,7 @@ from gradspec.bench.contenders import (
     Operators,
     Variants,
     as_problem,
-    run_network,
+    network_of,
 )
 from gradspec.bench.grid import Array, BenchProblem, Conv, Limit, Network, Pool, data, labels
 from gradspec.conformance.model.target import NotOfferedError
@@ -136,7 +136,7 @@ class Jax(Contender):
         if isinstance(cell, Limit):
             return {"": self.jax.numpy.matmul}
         if isinstance(cell, Network):
-            return {"": self._network(cell, problem.mode, layout)}
+            return {"": network_of(cell, problem.mode, _operators(self.jax, layout, labels(cell)))}
         if isinstance(cell, Pool) and problem.op == "smooth":
             return self._smooth_pool(cell, problem.mode, layout)
         asked = as_problem(problem)
@@ -195,27 +195,16 @@ class Jax(Contender):
         functions |= {"stacked slices": slices} if cell.kernel**cell.rank <= MOST_SLICES else {}
         return functions | ({"reduce_window of logaddexp": reducer} if mode == "forward" else {})
 
-    def _network(self, cell: Network, mode: str, layout: Layout) -> Function:
-        jnp, operators, classes = self.jax.numpy, _operators(self.jax, layout), labels(cell)
-
-        def value(x: Array, *parameters: Array) -> Array:
-            return run_network(cell, operators, x, parameters)
-
-        def loss(x: Array, *parameters: Array) -> Array:
-            result = value(x, *parameters)
-            if cell.loss == "mean_square":
-                return jnp.mean(jnp.square(result))
-            return -jnp.mean(self.jax.nn.log_softmax(result)[np.arange(len(classes)), classes])
-
-        return value if mode == "forward" else loss
-
 
 def _steps(start: tuple[int, ...], stride: tuple[int, ...], count: tuple[int, ...]) -> list[slice]:
     """Every ``stride``-th cell from ``start``, ``count`` of them, along each axis."""
     return [slice(at, at + s * (n - 1) + 1, s) for at, s, n in zip(start, stride, count, strict=True)]
 
 
-def _operators(jax: ModuleType, layout: Layout) -> Operators:
+def _operators(jax: ModuleType, layout: Layout, classes: Array) -> Operators:
+    def cross_entropy(x: Array) -> Array:
+        return -jax.numpy.mean(jax.nn.log_softmax(x)[np.arange(len(classes)), classes])
+
     def flatten(x: Array) -> Array:
         channels_first = jax.numpy.moveaxis(x, -1, 1) if layout.channels_last else x
         return channels_first.reshape(len(x), -1)
@@ -230,9 +219,16 @@ def _operators(jax: ModuleType, layout: Layout) -> Operators:
         pads = layout.around([(padding, padding)] * 2, (0, 0))
         return jax.lax.reduce_window(x, -jax.numpy.inf, jax.lax.max, kernels, strides, pads)
 
-    linear = lambda x, weight, bias: x @ weight.T + bias  # noqa: E731
-    plain = {"relu": jax.nn.relu, "add": jax.numpy.add, "linear": linear}
-    return {**plain, "flatten": flatten, "conv": conv, "max_pool": max_pool}
+    return {
+        "relu": jax.nn.relu,
+        "add": jax.numpy.add,
+        "linear": lambda x, weight, bias: x @ weight.T + bias,
+        "flatten": flatten,
+        "conv": conv,
+        "max_pool": max_pool,
+        "cross_entropy": cross_entropy,
+        "mean_square": lambda x: jax.numpy.mean(jax.numpy.square(x)),
+    }
 
 
 # --- derivatives ------------------------------------------------------------------------------------------------------

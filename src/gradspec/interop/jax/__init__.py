@@ -20,11 +20,7 @@ def jax_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def gradspec_dtype(dtype: Any) -> DType:
-    """The DType of one of JAX's dtypes, which are NumPy's and some of its own.
-
-    >>> gradspec_dtype(np.dtype("float32"))
-    f32
-    """
+    """The DType of one of JAX's dtypes, which are NumPy's and some of its own."""
     found = None if is_extended(dtype) else _GRADSPEC.get(np.dtype(dtype))
     if found is None:
         raise DTypeError(f"arrays of {dtype} are not supported; {_remedy(dtype)}")
@@ -45,9 +41,5 @@ def _remedy(dtype: Any) -> str:
 
 
 def gradspec_type(shaped: Any) -> TensorType:
-    """The TensorType of an array of JAX, or of what has its shape and dtype.
-
-    >>> gradspec_type(jax.ShapeDtypeStruct((2, 3), np.float32))
-    f32[2, 3]
-    """
+    """The TensorType of an array of JAX, or of what has its shape and dtype."""
     return TensorType(gradspec_dtype(shaped.dtype), tuple(shaped.shape))

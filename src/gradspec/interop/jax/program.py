@@ -23,6 +23,7 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Attributes, Node, Op, Var
 from gradspec.graph.lru import LRUCache
+from gradspec.graph.show import distinct
 from gradspec.graph.types import STORED, TensorType, bf16, f16, f64, i64, number_as
 from gradspec.interop.jax import jax_dtype
 from gradspec.interop.jax.lower import CHOOSING, LOWERINGS
@@ -51,18 +52,12 @@ def _once(make: Callable[..., Made]) -> Callable[..., Made]:
 def evaluate(graph: Graph, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """The outputs of a graph on arrays of its types."""
     known: dict[Any, Any] = dict(zip(graph.inputs, arrays, strict=True))
-    known |= {var: _constant(array) for var, array in graph.constants.items()}
+    known |= {v: jnp.broadcast_to(jnp.asarray(distinct(array)), array.shape) for v, array in graph.constants.items()}
     for node in graph.nodes:
         types = tuple(v.type for v in node.inputs)
         results = _function(node.op, node.attrs, types)(*(known[v] for v in node.inputs))
         known.update(zip(node.outputs, results, strict=True))
     return tuple(known[v] for v in graph.outputs)
-
-
-def _constant(array: np.ndarray[Any, Any]) -> Array:
-    """A constant as JAX holds it; what is only repeated takes no memory."""
-    repeated = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
-    return jnp.broadcast_to(jnp.asarray(array[repeated]), array.shape)
 
 
 @_once

@@ -14,11 +14,11 @@ from math import prod
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from gradspec.graph.ir import Array
+from gradspec.graph.types import DTYPES, STORED, DType, bf16, dtype_of
 from gradspec.saving.files import GZIP, unpacked
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import FormatError, UnsupportedError
@@ -133,21 +133,13 @@ MAX_RANK = 64
 MAX_CELLS = 2**48
 """Cells of one tensor; more could not be addressed."""
 
-NUMPY: dict[int, np.dtype[Any]] = {
-    TensorProto.FLOAT16: np.dtype(np.float16),
-    TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
-    TensorProto.FLOAT: np.dtype(np.float32),
-    TensorProto.DOUBLE: np.dtype(np.float64),
-    TensorProto.INT8: np.dtype(np.int8),
-    TensorProto.INT16: np.dtype(np.int16),
-    TensorProto.INT32: np.dtype(np.int32),
-    TensorProto.INT64: np.dtype(np.int64),
-    TensorProto.UINT8: np.dtype(np.uint8),
-    TensorProto.UINT16: np.dtype(np.uint16),
-    TensorProto.UINT32: np.dtype(np.uint32),
-    TensorProto.UINT64: np.dtype(np.uint64),
-    TensorProto.BOOL: np.dtype(np.bool_),
-}
+
+def tensor_dtype(dtype: np.dtype[Any]) -> int:
+    """ONNX's number for a dtype."""
+    return TensorProto.BFLOAT16 if dtype == bf16.numpy else helper.np_dtype_to_tensor_dtype(dtype)
+
+
+NUMPY = {tensor_dtype(dtype.numpy): dtype.numpy for dtype in DTYPES.values() if dtype not in STORED}
 """The kinds of elements that are read, by their number in ONNX."""
 
 _FIELDS: dict[int, str] = {
@@ -168,6 +160,10 @@ def kind_of(number: int) -> np.dtype[Any]:
             raise FormatError(f"the element type {number} is not one that ONNX has")
         raise UnsupportedError(f"elements of type {TensorProto.DataType.Name(number).lower()}")
     return NUMPY[number]
+
+
+def dtype_numbered(number: int) -> DType:
+    return dtype_of(np.empty(0, kind_of(number)))
 
 
 def shape_of(dims: Sequence[int]) -> tuple[int, ...]:

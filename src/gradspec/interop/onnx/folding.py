@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Array
+from gradspec.interop.compose import namesakes
 from gradspec.interop.onnx.node import OnnxNode
 from gradspec.spec.errors import FormatError, UnsupportedError
 
@@ -78,32 +79,26 @@ def _nonzero(node: OnnxNode, a: Array) -> Any:
     return np.argwhere(a).T.astype(np.int64)
 
 
+ALIKE = "abs ceil equal floor greater less round sign sqrt where"
+"""Operators that NumPy has under the same names, but for their first letters."""
+
 ARITHMETIC: dict[str, Callable[..., Any]] = {
+    **{name.capitalize(): _each(function) for name, function in namesakes(np, ALIKE).items()},
     "Add": _each(np.add),
     "Sub": _each(np.subtract),
     "Mul": _each(np.multiply),
     "Div": _div,
     "Mod": _mod,
     "Neg": _each(np.negative),
-    "Abs": _each(np.abs),
-    "Sqrt": _each(np.sqrt),
-    "Floor": _each(np.floor),
-    "Ceil": _each(np.ceil),
-    "Round": _each(np.round),
-    "Sign": _each(np.sign),
     "Max": _together(np.maximum),
     "Min": _together(np.minimum),
     "Sum": _together(np.add),
-    "Equal": _each(np.equal),
-    "Less": _each(np.less),
     "LessOrEqual": _each(np.less_equal),
-    "Greater": _each(np.greater),
     "GreaterOrEqual": _each(np.greater_equal),
     "And": _each(np.logical_and),
     "Or": _each(np.logical_or),
     "Xor": _each(np.logical_xor),
     "Not": _each(np.logical_not),
     "NonZero": _nonzero,
-    "Where": _each(np.where),
     "Relu": _each(lambda a: np.maximum(a, a.dtype.type(0))),
 }

@@ -46,12 +46,9 @@ ChooseSizes: TypeAlias = Callable[[Mapping[str, Declared]], Mapping[str, tuple[i
 """The shapes of some of the inputs that a model states."""
 
 
-def no_sizes(stated: Mapping[str, Declared]) -> dict[str, tuple[int, ...]]:
-    """Of no input."""
-    return {}
-
-
-def read(model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: ChooseSizes = no_sizes) -> Graph:
+def read(
+    model: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any], sizes: ChooseSizes = lambda stated: {}
+) -> Graph:
     """The graph of a model, given as a path or as a message. ``sizes`` is asked for the shapes of open inputs."""
     message, folder = (model, None) if isinstance(model, ModelProto) else load_model(model)
     return read_message(message, folder, shapes, constants, sizes)
@@ -62,7 +59,7 @@ def read_message(
     folder: str | None,
     shapes: Mapping[str, Any],
     constants: Mapping[str, Any],
-    sizes: ChooseSizes = no_sizes,
+    sizes: ChooseSizes = lambda stated: {},
 ) -> Graph:
     """The graph of a model whose further files lie in a folder."""
     with wrap_as_format_error():

@@ -10,8 +10,10 @@ from onnx import helper
 
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.show import distinct
 from gradspec.graph.types import STORED
-from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, emit, stored_once, tensor_dtype
+from gradspec.interop.onnx.emit.emitter import Emitter, OnnxValue, emit
+from gradspec.interop.onnx.files import tensor_dtype
 from gradspec.spec.errors import FormatWarning, UnsupportedError
 
 OLDEST_OPSET = 18
@@ -82,7 +84,7 @@ def _names(graph: Graph) -> list[str]:
 
 
 def _require_room(graph: Graph) -> None:
-    size = sum(stored_once(array).nbytes for array in graph.constants.values())
+    size = sum(distinct(array).nbytes for array in graph.constants.values())
     if size > LARGEST_FILE:
         raise UnsupportedError(
             f"the constants of this graph take {size:,} bytes, and an ONNX model holds {LARGEST_FILE:,}; make the "
@@ -91,7 +93,7 @@ def _require_room(graph: Graph) -> None:
 
 
 def _constant(e: Emitter, name: str, array: Array) -> OnnxValue:
-    stored = stored_once(array)
+    stored = distinct(array)
     if stored.shape == array.shape:
         return e.initializer(name, array)
     e.within(name)

@@ -20,20 +20,12 @@ _BITS = {DTYPES["bf16"].numpy: torch.int16, **{d.numpy: torch.uint8 for d in STO
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """PyTorch's name for a dtype.
-
-    >>> torch_dtype(gs.bf16)
-    torch.bfloat16
-    """
+    """PyTorch's name for a dtype."""
     return _TORCH[dtype.name]
 
 
 def gradspec_dtype(dtype: torch.dtype) -> DType:
-    """The DType of PyTorch's dtype.
-
-    >>> gradspec_dtype(torch.int64)
-    i64
-    """
+    """The DType of PyTorch's dtype."""
     if dtype not in _GRADSPEC:
         names = ", ".join(map(str, _GRADSPEC))
         raise DTypeError(f"tensors of {dtype} are not supported; convert with .to() to one of {names}")
@@ -41,11 +33,7 @@ def gradspec_dtype(dtype: torch.dtype) -> DType:
 
 
 def gradspec_type(tensor: Tensor) -> TensorType:
-    """The TensorType of a tensor, which may be a fake one.
-
-    >>> gradspec_type(torch.zeros(2, 3))
-    f32[2, 3]
-    """
+    """The TensorType of a tensor, which may be a fake one."""
     if not all(isinstance(n, int) for n in tensor.shape):
         raise ShapeError(
             f"a tensor has the shape {list(tensor.shape)}, of which some sizes depend on values, as those of x[mask] "

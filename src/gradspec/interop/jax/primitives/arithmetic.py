@@ -14,6 +14,7 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from gradspec.interop import compose, indexing
+from gradspec.interop.compose import namesakes
 from gradspec.interop.jax.primitives.layout import (
     Rule,
     Sizes,
@@ -29,7 +30,7 @@ from gradspec.ops import pointwise as ops
 from gradspec.ops.conv import WRITE, Convolution, conv
 from gradspec.ops.einsum import einsum
 from gradspec.ops.gather import gather, sort, topk
-from gradspec.ops.layout import TRANSPOSE, concat, getitem, transpose
+from gradspec.ops.layout import TRANSPOSE, concat, transpose
 from gradspec.ops.lp_pool import ABS_POWER, AbsPower
 from gradspec.ops.pool import MAX_POOL, MAX_POOL_GATHER, MAX_POOL_SCATTER, MaxPool, avg_pool, max_pool, sliding_windows
 from gradspec.ops.reduce import cumsum, log_softmax, mean, softmax
@@ -285,10 +286,8 @@ def _running(function: Callable[[Var, int], Any]) -> Rule:
     """From the front; with ``reverse`` the axis is turned before and after."""
 
     def rule(x: Var, *, axis: int, reverse: bool) -> Var:
-        def turned(y: Var) -> Var:
-            return getitem(y, (*[slice(None)] * axis, slice(None, None, -1))) if reverse else y
-
-        return turned(function(turned(x), axis)) if x.type.size else x
+        axes = (axis,) if reverse else ()
+        return compose.flip(function(compose.flip(x, axes), axis), axes) if x.type.size else x
 
     return rule
 
@@ -442,21 +441,19 @@ def _as_transposed(x: Var, w: Var, padding: Pairs, gaps: Sizes, dilation: Sizes,
     attrs = Convolution(sizes, w.shape[2:], gaps, pads, dilation, outputs, groups)
     m, c, *kernel = w.shape
     by_group = transpose(reshape(w, (groups, m // groups, c, *kernel)), (0, 2, 1, *range(3, w.ndim + 1)))
-    turned = (slice(None), slice(None), *[slice(None, None, -1)] * len(kernel))
-    return apply(WRITE, attrs, x, getitem(reshape(by_group, (groups * c, m // groups, *kernel)), turned))
+    whole = reshape(by_group, (groups * c, m // groups, *kernel))
+    return apply(WRITE, attrs, x, compose.flip(whole, range(2, whole.ndim)))
 
-
-COMPOSED = ("ceil", "tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc")
 
 RULES: dict[str, Rule] = {
+    **namesakes(ops, "neg abs sqrt exp log sin cos atan tanh erf floor"),
+    **namesakes(compose, "ceil tan asin acos sinh cosh asinh acosh atanh erfc"),
     "add": _unless(_match_log_sum_exp, ops.add),
     "add_any": ops.add,
     "sub": _unless(_match_difference, ops.sub),
     "mul": _mul,
     "div": _unless(_match_quotient, compose.divide),
     "rem": _rem,
-    "neg": ops.neg,
-    "abs": ops.abs,
     "sign": _sign,
     "max": _max,
     "min": ops.minimum,
@@ -464,22 +461,12 @@ RULES: dict[str, Rule] = {
     "square": lambda x: x * x,
     "integer_pow": lambda x, *, y: compose.power(x, y),
     "pow": _pow,
-    "sqrt": ops.sqrt,
     "rsqrt": lambda x: 1.0 / ops.sqrt(x),
     "cbrt": lambda x: apply(ABS_POWER, AbsPower(1 / 3, signed=True), x),
-    "exp": ops.exp,
     "exp2": lambda x: ops.exp(ops.scale(x, log(2))),
     "expm1": compose.exp_minus_one,
-    "log": ops.log,
     "log1p": compose.log_one_plus,
-    "sin": ops.sin,
-    "cos": ops.cos,
-    "atan": ops.atan,
-    **{name: getattr(compose, name) for name in COMPOSED},
-    "tanh": ops.tanh,
     "logistic": ops.sigmoid,
-    "erf": ops.erf,
-    "floor": ops.floor,
     "round": _round,
     "is_finite": lambda x: less(ops.abs(x), inf),
     "reduce_precision": _reduce_precision,

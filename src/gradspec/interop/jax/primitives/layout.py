@@ -287,9 +287,7 @@ RULES: dict[str, Rule] = {
     "split": lambda x, *, sizes, axis: compose.split(x, [int(n) for n in sizes], axis),
     "tile": lambda x, *, reps: compose.tile(x, reps),
     "slice": _slice,
-    "rev": lambda x, *, dimensions: getitem(
-        x, tuple(slice(None, None, -1 if a in dimensions else 1) for a in range(x.ndim))
-    ),
+    "rev": lambda x, *, dimensions: compose.flip(x, dimensions),
     "pad": _pad,
     "iota": _iota,
     "gather": _gather,

@@ -18,6 +18,8 @@ from onnx import TensorProto, helper
 
 from gradspec.graph.builder import Builder
 from gradspec.graph.ir import Node
+from gradspec.graph.show import distinct
+from gradspec.interop.onnx.files import tensor_dtype
 from gradspec.ops.core import decomposed
 from gradspec.transforms.simplify import simplify
 
@@ -268,16 +270,6 @@ class Emitter:
         return self.node(op_type, [x, self.indices(list(axes))], shape, x.dtype, keepdims=int(keepdims))
 
 
-def stored_once(array: Array) -> Array:
-    """What a constant comes to when axes along which it repeats are stored once."""
-    return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
-
-
-def tensor_dtype(dtype: DType) -> int:
-    """ONNX's number for a dtype."""
-    return TensorProto.BFLOAT16 if dtype == ml_dtypes.bfloat16 else helper.np_dtype_to_tensor_dtype(dtype)
-
-
 # --- the table of emitters --------------------------------------------------------------------------------------------
 
 
@@ -339,7 +331,7 @@ def _emit_parts(e: Emitter, node: Node, operands: Sequence[OnnxValue]) -> tuple[
     inputs = [builder.input(v.type) for v in node.inputs]
     graph = simplify(builder.build(decomposed(node.op, node.attrs, inputs), allow_unused=True))
     values = dict(zip(graph.inputs, operands, strict=True))
-    values |= {v: e.expand(e.constant(stored_once(array)), array.shape) for v, array in graph.constants.items()}
+    values |= {v: e.expand(e.constant(distinct(array)), array.shape) for v, array in graph.constants.items()}
     for part in graph.nodes:
         values |= zip(part.outputs, emit(e, part, [values[v] for v in part.inputs]), strict=True)
     return tuple(values[v] for v in graph.outputs)

@@ -188,7 +188,7 @@ def _pool_natively(
     rank = len(outputs)
     planes = _as_planes(e, x, rank)
     shape = (*planes.shape[:2], *outputs)
-    if windows.whole:
+    if windows.whole and x.is_float:  # ONNX has it of floats only
         y = e.node(f"Global{op_type}", [planes], shape, x.dtype)
     else:
         y = e.node(op_type, [planes], shape, x.dtype, **windows.attributes, **attributes)

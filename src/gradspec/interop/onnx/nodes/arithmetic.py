@@ -301,7 +301,7 @@ def _group_norm(node: OnnxNode) -> Var:
 def _repeat_by_channel(v: Var, groups: int, channels: int) -> Var:
     if v.shape != (groups,) or groups < 1 or channels % groups:
         raise ShapeError(f"{v} does not hold one number for each of {groups} groups of {channels} channels")
-    return reshape(broadcast_to(reshape(v, (groups, 1)), (groups, channels // groups)), (channels,))
+    return compose.repeat_each(v, channels // groups, 0)
 
 
 def _to_stash_type(node: OnnxNode, x: Var) -> Var:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Var
-from gradspec.graph.types import boolean, dtype_of, i64
+from gradspec.graph.types import boolean, i64
 from gradspec.interop import compose
-from gradspec.interop.onnx.files import kind_of
+from gradspec.interop.onnx.files import dtype_numbered
 from gradspec.interop.onnx.node import Handler, OnnxNode
 from gradspec.interop.onnx.nodes.fused import split_heads
 from gradspec.ops.convert import convert
@@ -38,7 +38,7 @@ def _attention(node: OnnxNode) -> Any:
         raise FormatError(f"queries {q.shape}, keys {k.shape} and values {v.shape} do not belong together")
     if node.has(4):
         k, v = (concat([node.variable(i), new], 2) for i, new in ((4, k), (5, v)))
-    keys, values = (_repeat_heads(t, q.shape[1]) for t in (k, v))
+    keys, values = (compose.repeat_each(t, q.shape[1] // t.shape[1], 1) for t in (k, v))
     factor = node.attribute("scale")
     scores = compose.times(matmul(q, turned(keys)), 1 / sqrt(q.shape[3]) if factor is None else factor)
     cap = node.attribute("softcap")
@@ -59,17 +59,11 @@ def _attention(node: OnnxNode) -> Any:
 def _weights(node: OnnxNode, scores: Var, bias: Var | None) -> Var:
     """A query all of whose keys are hidden is given scores first, of which none is infinite."""
     precision = node.attribute("softmax_precision")
-    wide = convert(scores, dtype_of(np.empty(0, kind_of(precision)))) if precision else scores
+    wide = convert(scores, dtype_numbered(precision)) if precision else scores
     if bias is None:
         return convert(softmax(wide, -1), scores.dtype)
     hidden = compose.all_true(equal(bias, -inf), (bias.ndim - 1,), True)
     return convert(where(hidden, 0.0, softmax(where(hidden, 0.0, wide), -1)), scores.dtype)
-
-
-def _repeat_heads(x: Var, heads: int) -> Var:
-    n, fewer, places, size = x.shape
-    each = broadcast_to(reshape(x, (n, fewer, 1, places, size)), (n, fewer, heads // fewer, places, size))
-    return reshape(each, (n, heads, places, size))
 
 
 def _bias(node: OnnxNode, scores: Var) -> Var | None:

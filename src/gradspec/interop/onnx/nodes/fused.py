@@ -5,9 +5,8 @@ ONNX has no record of them, so their attributes are listed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate
 from math import inf, sqrt
 from typing import Any
 
@@ -150,7 +149,7 @@ def _attention(node: OnnxNode) -> Any:
     product = matmul(x, weights)
     if node.has(2):
         product = product + node.variable(2)
-    q, k, v = (split_heads(part, heads) for part in _cut(product, sizes))
+    q, k, v = (split_heads(part, heads) for part in compose.split(product, sizes, -1))
     if node.has(4):
         past = node.variable(4)
         k, v = (concat([getitem(past, i), new], 2) for i, new in enumerate((k, v)))
@@ -167,7 +166,7 @@ def _multi_head_attention(node: OnnxNode) -> Any:
         raise UnsupportedError(f"{node.op_type} that is unidirectional, with another number of keys than of queries")
     if node.has(3):
         sizes = [t.shape[-1] * (1 if t.ndim == 3 else heads) for t in parts]
-        biases = _cut(node.variable(3), sizes)
+        biases = compose.split(node.variable(3), sizes, -1)
         parts = [t + bias if t.ndim == 3 else t for t, bias in zip(parts, biases, strict=True)]
     q, k, v = (split_heads(t, heads) if t.ndim == 3 else t for t in parts)
     if node.has(6):
@@ -180,11 +179,6 @@ def _heads(node: OnnxNode) -> int:
     if heads < 1:
         raise FormatError(f"its num_heads is {heads}; 1 or more is needed")
     return heads
-
-
-def _cut(x: Var, sizes: Sequence[int]) -> list[Any]:
-    """Parts of the last axis."""
-    return [getitem(x, (..., slice(end - size, end))) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 def split_heads(x: Var, heads: int) -> Var:

@@ -13,9 +13,9 @@ import numpy as np
 
 from gradspec.backends import numpy
 from gradspec.graph.ir import Array, Var
-from gradspec.graph.types import boolean, dtype_of, i64, u8
+from gradspec.graph.types import DType, boolean, dtype_of, i64, u8
 from gradspec.interop import compose, indexing
-from gradspec.interop.onnx.files import MAX_CELLS, MAX_RANK, kind_of
+from gradspec.interop.onnx.files import MAX_CELLS, MAX_RANK, dtype_numbered
 from gradspec.interop.onnx.node import Handler, OnnxNode, Value, normal_axes
 from gradspec.interop.onnx.nodes.windows import halves
 from gradspec.ops import layout
@@ -79,11 +79,11 @@ def _range(node: OnnxNode) -> Array:
 
 def _cast_like(node: OnnxNode) -> Value:
     like = node.value(1)
-    return _to_kind(node, like.dtype.numpy if isinstance(like, Var) else like.dtype)
+    return _to_dtype(node, like.dtype if isinstance(like, Var) else dtype_of(like))
 
 
-def _to_kind(node: OnnxNode, kind: np.dtype[Any]) -> Value:
-    x, dtype = node.value(0), dtype_of(np.empty(0, kind))
+def _to_dtype(node: OnnxNode, dtype: DType) -> Value:
+    x = node.value(0)
     if isinstance(x, Var):
         return convert(x, dtype)
     node.scope.charge(x.size)
@@ -424,7 +424,7 @@ def _stack(node: OnnxNode, i: int, cells: tuple[Var, ...]) -> Var:
 HANDLERS: dict[str, Handler] = {
     "ArgMax": _argmax,
     "ArgMin": _argmax,
-    "Cast": lambda node: _to_kind(node, kind_of(node.attribute("to"))),
+    "Cast": lambda node: _to_dtype(node, dtype_numbered(node.attribute("to"))),
     "CastLike": _cast_like,
     "CenterCropPad": _center_crop_pad,
     "Concat": _concat,

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Var
-from gradspec.graph.types import DType, TensorType, dtype_of, f32, i32, u8
+from gradspec.graph.types import DType, TensorType, f32, i32, u8
 from gradspec.interop import compose
-from gradspec.interop.onnx.files import kind_of
+from gradspec.interop.onnx.files import dtype_numbered
 from gradspec.interop.onnx.node import Handler, OnnxNode, Signature, apply_to_operands, foreign, normal_axes
 from gradspec.interop.onnx.nodes import arithmetic, windows
 from gradspec.ops.convert import convert
@@ -87,7 +87,7 @@ def _crop(y: Var, shape: Sequence[int]) -> Var:
 def _stated_dtype(node: OnnxNode, name: str) -> DType | None:
     """The dtype that an attribute names, if any."""
     number = node.attributes.get(name, 0)
-    return dtype_of(np.empty(0, kind_of(number))) if number else None
+    return dtype_numbered(number) if number else None
 
 
 def _quantize_linear(node: OnnxNode) -> Var:

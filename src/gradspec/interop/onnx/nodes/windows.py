@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, isfinite, prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -34,18 +34,10 @@ from gradspec.spec.window import paddings
 
 Sizes = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
+Settings: TypeAlias = dict[str, Any]
+"""Arguments of our operators, by name."""
 
 # --- windows as attributes state them: kernels, strides, dilations and the several ways to give padding ---------------
-
-
-@dataclass(frozen=True)
-class NodeWindows:
-    """Sliding windows, one entry per spatial axis."""
-
-    kernel: Sizes
-    stride: Sizes
-    dilation: Sizes
-    padding: Pairs
 
 
 def spatial(shape: Sequence[int]) -> Sizes:
@@ -70,13 +62,13 @@ def _explicit_pads(node: OnnxNode, rank: int) -> Pairs:
     return tuple(zip(ends[:rank], ends[rank:], strict=True))
 
 
-def _windows_of(node: OnnxNode, sizes: Sizes, kernel: Sizes) -> NodeWindows:
-    """The windows of a node over axes of ``sizes``."""
+def _windows_of(node: OnnxNode, sizes: Sizes, kernel: Sizes) -> Settings:
+    """How the windows of a node lie over axes of ``sizes``, as our operators take it."""
     rank = len(sizes)
     stride, dilation = _per_axis(node, "strides", rank, 1), _per_axis(node, "dilations", rank, 1)
     if len(kernel) != rank or any(n < 1 for n in kernel):
         raise FormatError(f"its kernel_shape, {kernel[:8]}, is not a number of 1 or more for each of {rank} axes")
-    return NodeWindows(kernel, stride, dilation, _padding(node, sizes, kernel, stride, dilation))
+    return {"stride": stride, "padding": _padding(node, sizes, kernel, stride, dilation), "dilation": dilation}
 
 
 def _auto_pad(node: OnnxNode) -> str:
@@ -106,12 +98,11 @@ def halves(total: int, *, low_first: bool) -> tuple[int, int]:
 # --- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def _pool_settings(node: OnnxNode, x: Var) -> dict[str, Any]:
-    w = _windows_of(node, spatial(x.shape), tuple(node.attribute("kernel_shape")))
+def _pool_settings(node: OnnxNode, x: Var) -> Settings:
+    kernel = tuple(node.attribute("kernel_shape"))
     # With auto_pad="VALID" the documented size is the same in both modes.
     ceil_mode = node.flag("ceil_mode") and _auto_pad(node) != "VALID"
-    windows = {"kernel_size": w.kernel, "stride": w.stride, "padding": w.padding, "dilation": w.dilation}
-    return {**windows, "ceil_mode": ceil_mode}
+    return {"kernel_size": kernel, **_windows_of(node, spatial(x.shape), kernel), "ceil_mode": ceil_mode}
 
 
 def _max_pool(node: OnnxNode) -> Any:
@@ -180,8 +171,8 @@ def _kernel_of(node: OnnxNode, weight: Var) -> Sizes:
 
 def convolve(node: OnnxNode, x: Var, weight: Var, bias: Var | None) -> Var:
     """A convolution by the attributes of a node."""
-    w = _windows_of(node, spatial(x.shape), _kernel_of(node, weight))
-    return conv(x, weight, bias, w.stride, w.padding, w.dilation, node.attribute("group"))
+    windows = _windows_of(node, spatial(x.shape), _kernel_of(node, weight))
+    return conv(x, weight, bias, **windows, groups=node.attribute("group"))
 
 
 def _conv_transpose(node: OnnxNode) -> Var:
@@ -222,8 +213,7 @@ def _crops(node: OnnxNode, sizes: Sizes, stride: Sizes, extents: list[int]) -> P
 
 def _col2im(node: OnnxNode) -> Var:
     x, sizes, kernel = node.variable(0), tuple(node.known_ints(1)), tuple(node.known_ints(2))
-    w = _windows_of(node, sizes, kernel)
-    return fold(x, sizes, kernel, w.dilation, w.padding, w.stride)
+    return fold(x, sizes, kernel, **_windows_of(node, sizes, kernel))
 
 
 # --- resizing ---------------------------------------------------------------------------------------------------------
@@ -259,39 +249,36 @@ class ResizedAxis:
         return range(first, max(min(floor(ends[1]) + 1, self.outputs), first))
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Sizes of one axis before and after, the scale between them, and the part of the input that is wanted."""
-
-    cells: int
-    outputs: int
-    scale: Fraction
-    roi: tuple[Fraction, Fraction] = (Fraction(0), Fraction(1))
+Roi = tuple[Fraction, Fraction]
+WHOLE: Roi = Fraction(0), Fraction(1)
+"""The part of an axis that is wanted."""
 
 
-def _position(mode: str, e: Extent) -> tuple[Fraction, Fraction]:
-    step = 1 / e.scale
+def _position(mode: str, cells: int, outputs: int, scale: Fraction, roi: Roi) -> tuple[Fraction, Fraction]:
+    step = 1 / scale
     if mode == "asymmetric":
         return Fraction(0), step
     if mode == "tf_half_pixel_for_nn":
         return step / 2, step
     if mode == "align_corners":
-        return Fraction(0), Fraction(e.cells - 1, e.outputs - 1) if e.outputs > 1 else Fraction(0)
+        return Fraction(0), Fraction(cells - 1, outputs - 1) if outputs > 1 else Fraction(0)
     if mode == "tf_crop_and_resize":
-        (low, high), last = e.roi, e.cells - 1
-        if e.outputs > 1:
-            return low * last, (high - low) * last / (e.outputs - 1)
+        (low, high), last = roi, cells - 1
+        if outputs > 1:
+            return low * last, (high - low) * last / (outputs - 1)
         return (low + high) * last / 2, Fraction(0)
-    if mode == "pytorch_half_pixel" and e.outputs == 1:
+    if mode == "pytorch_half_pixel" and outputs == 1:
         return Fraction(0), step
     shift = Fraction(0)
     if mode == "half_pixel_symmetric":
-        shift = Fraction(e.cells, 2) * (1 - e.outputs / (e.cells * e.scale))
+        shift = Fraction(cells, 2) * (1 - outputs / (cells * scale))
     return shift + step / 2 - HALF, step
 
 
-def _extents(node: OnnxNode, shape: tuple[int, ...], scales: Array | None, sizes: list[int] | None) -> list[Extent]:
-    """One extent per axis; axes that are not named keep their size."""
+def _resized(
+    node: OnnxNode, mode: str, shape: tuple[int, ...], scales: Array | None, sizes: list[int] | None
+) -> list[ResizedAxis]:
+    """Every axis; those that are not named keep their size."""
     named = node.attribute("axes")
     axes = tuple(range(len(shape))) if named is None else normal_axes(named, len(shape))
     count = len(sizes) if sizes is not None else 0 if scales is None else scales.size
@@ -299,12 +286,12 @@ def _extents(node: OnnxNode, shape: tuple[int, ...], scales: Array | None, sizes
         raise FormatError(f"{count} scales or sizes for {len(axes)} axes of the shape {shape}, which must not be empty")
     cells = [shape[a] for a in axes]
     resized = _from_scales(cells, scales) if scales is not None else _from_sizes(node, cells, sizes or [])
-    extents = [Extent(n, n, Fraction(1)) for n in shape]
+    found = [ResizedAxis(n, n, *_position(mode, n, n, Fraction(1), WHOLE)) for n in shape]
     for axis, (outputs, scale), roi in zip(axes, resized, _rois(node, len(axes)), strict=True):
         if outputs < 1:
             raise ShapeError(f"axis {axis} would be resized to {outputs} cells; at least one is needed")
-        extents[axis] = Extent(shape[axis], outputs, scale, roi)
-    return extents
+        found[axis] = ResizedAxis(shape[axis], outputs, *_position(mode, shape[axis], outputs, scale, roi))
+    return found
 
 
 def _from_scales(cells: Sequence[int], scales: Array) -> list[tuple[int, Fraction]]:
@@ -330,10 +317,10 @@ def _from_sizes(node: OnnxNode, cells: Sequence[int], sizes: Sequence[int]) -> l
     return [(floor(one * n + HALF), one) for n in cells]
 
 
-def _rois(node: OnnxNode, count: int) -> list[tuple[Fraction, Fraction]]:
+def _rois(node: OnnxNode, count: int) -> list[Roi]:
     """The part of each axis that is wanted, which only one mode asks for."""
     if node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
-        return [(Fraction(0), Fraction(1))] * count
+        return [WHOLE] * count
     roi = node.known(1)
     numbers = [float(n) for n in roi.reshape(-1)] if roi.size == 2 * count else []
     if len(numbers) != 2 * count or not all(map(isfinite, numbers)):
@@ -350,7 +337,7 @@ def _resize(node: OnnxNode) -> Var:
     x = node.variable(0)
     scales, sizes = _scales_or_sizes(node)
     places = node.choice("coordinate_transformation_mode", *MODES)
-    axes = [ResizedAxis(e.cells, e.outputs, *_position(places, e)) for e in _extents(node, x.shape, scales, sizes)]
+    axes = _resized(node, places, x.shape, scales, sizes)
     rounding = ROUNDINGS[node.choice("nearest_mode", *ROUNDINGS)]
     y = _resize_cubic(node, x, axes) if mode == "cubic" else _resize_axes(x, axes, mode, rounding)
     if places != "tf_crop_and_resize":
@@ -384,7 +371,7 @@ def _resize_before_opset_11(node: OnnxNode, scales: Array) -> Var:
     The text leaves the nearest cell open. It is the one below, or above where the axis shrinks, as in ONNX Runtime.
     """
     x, mode = node.variable(0), node.choice("mode", "nearest", "linear")
-    axes = [ResizedAxis(e.cells, e.outputs, *_position("asymmetric", e)) for e in _extents(node, x.shape, scales, None)]
+    axes = _resized(node, "asymmetric", x.shape, scales, None)
     shrinks = {axis.step > 1 for axis in axes if not axis.is_unchanged}
     if mode == "nearest" and len(shrinks) > 1:
         raise UnsupportedError(f"{node.op_type} of opset {node.version} that enlarges one axis and shrinks another")

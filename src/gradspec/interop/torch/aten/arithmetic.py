@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial, wraps
 from math import inf, prod
 from math import log as log_of
 from math import sqrt as sqrt_of
@@ -15,6 +16,7 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, i32, i64, number_as, u8
 from gradspec.interop import compose
+from gradspec.interop.compose import namesakes
 from gradspec.interop.indexing import with_places
 from gradspec.interop.torch.aten.table import (
     axes_of,
@@ -282,6 +284,16 @@ def _threshold(x: Var, threshold: float, value: float) -> Var:
     return _where(compose.less_equal(*_ordered(x, threshold)), value, x)
 
 
+def _first(function: Callable[..., Var]) -> Callable[..., tuple[Var]]:
+    """The first of several results; a model that uses another is refused."""
+
+    @wraps(function)
+    def read(*args: object, **kwargs: object) -> tuple[Var]:
+        return (function(*args, **kwargs),)
+
+    return read
+
+
 def _of_floats(function: Callable[[Var], Var]) -> Callable[[Var], Var]:
     return lambda x: function(floating(x))
 
@@ -291,45 +303,32 @@ def _rounding(function: Callable[[Var], Var]) -> Callable[[Var], Var]:
     return lambda x: function(x) if x.type.is_float else x
 
 
-COMPOSED = ("tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc")
+OF_FLOATS: dict[str, Callable[..., Var]] = {
+    **namesakes(ops, "exp log sqrt erf sin cos atan tanh sigmoid"),
+    **namesakes(compose, "tan asin acos sinh cosh asinh acosh atanh erfc"),
+    "exp2": lambda x: ops.exp(x * log_of(2)),
+    "expm1": compose.exp_minus_one,
+    "log1p": compose.log_one_plus,
+    "log2": lambda x: compose.log_to_base(x, 2),
+    "log10": lambda x: compose.log_to_base(x, 10),
+    "log_sigmoid": lambda x: -ops.softplus(-x),
+}
 
 reads_each(
     {
-        "neg": ops.neg,
-        "abs": ops.abs,
+        **{name: _of_floats(function) for name, function in OF_FLOATS.items()},
+        **namesakes(ops, "neg abs relu leaky_relu silu"),
+        **namesakes(compose, "mish hardswish hardsigmoid celu"),
         "sign sgn": lambda x: x if x.dtype is boolean else compose.sign(x),
         "floor": _rounding(ops.floor),
         "ceil": _rounding(compose.ceil),
         "round.default": _rounding(ops.round),
         "trunc fix": _rounding(compose.trunc),
         "frac": lambda x: x - compose.trunc(x),
-        "exp": _of_floats(ops.exp),
-        "exp2": _of_floats(lambda x: ops.exp(x * log_of(2))),
-        "expm1": _of_floats(compose.exp_minus_one),
-        "log": _of_floats(ops.log),
-        "log1p": _of_floats(compose.log_one_plus),
-        "log2": _of_floats(lambda x: compose.log_to_base(x, 2)),
-        "log10": _of_floats(lambda x: compose.log_to_base(x, 10)),
-        "sqrt": _of_floats(ops.sqrt),
-        "erf": _of_floats(ops.erf),
-        "sin": _of_floats(ops.sin),
-        "cos": _of_floats(ops.cos),
-        "atan": _of_floats(ops.atan),
-        **{name: _of_floats(getattr(compose, name)) for name in COMPOSED},
-        "tanh": _of_floats(ops.tanh),
-        "sigmoid": _of_floats(ops.sigmoid),
-        "log_sigmoid": _of_floats(lambda x: -ops.softplus(-x)),
-        "relu": ops.relu,
         "relu6": lambda x: ops.clamp(x, 0.0, 6.0),
         "clamp_min": lambda x, low: _clamp(x, low),
         "clamp_max": lambda x, high: _clamp(x, None, high),
         "hardtanh": lambda x, min_val=-1, max_val=1: ops.clamp(x, min_val, max_val),
-        "leaky_relu": ops.leaky_relu,
-        "silu": ops.silu,
-        "mish": compose.mish,
-        "hardswish": compose.hardswish,
-        "hardsigmoid": compose.hardsigmoid,
-        "celu": compose.celu,
         "gelu": lambda x, *, approximate="none": ops.gelu(x, approximate),
         "elu": lambda x, alpha=1, scale=1, input_scale=1: compose.elu(x, alpha, gain=scale, steepness=input_scale),
         "selu": lambda x: compose.elu(x, 1.6732632423543772, gain=1.0507009873554805),
@@ -369,8 +368,23 @@ def _terms(x: Var, dtype: torch.dtype | None) -> Var:
     return to_dtype(x, dtype) if dtype or x.type.is_float else to_dtype(x, i64)
 
 
-def _along(function: Callable[[Var, int], Var], x: Var, dim: int) -> Var:
-    return function(x, positive_axis(dim, x.ndim)) if x.ndim else x
+def _over(function: Callable[..., Var], prepare: Callable[..., Var] = to_dtype) -> Callable[..., Var]:
+    """A function of numbers, axes and whether these stay, which begins with a conversion."""
+
+    def read(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Var:
+        return function(prepare(x, dtype), axes_of(dim, x.ndim), keepdim)
+
+    return read
+
+
+def _along(function: Callable[[Var, int], Var], prepare: Callable[..., Var] = to_dtype) -> Callable[..., Var]:
+    """The same of one axis, of which a scalar has none to go along."""
+
+    def read(x: Var, dim: int, *, dtype: torch.dtype | None = None) -> Var:
+        terms = prepare(x, dtype)
+        return function(terms, positive_axis(dim, x.ndim)) if x.ndim else terms
+
+    return read
 
 
 def _centre(x: Var, dim: Dims, correction: float | None) -> tuple[Var, tuple[int, ...], float]:
@@ -412,17 +426,13 @@ def _softmax(function: Callable[[Var, int], Var], x: Var, dim: int, dtype: torch
 
 reads_each(
     {
-        "sum": lambda x, dim=None, keepdim=False, *, dtype=None: sum(_terms(x, dtype), axes_of(dim, x.ndim), keepdim),
-        "mean": lambda x, dim=None, keepdim=False, *, dtype=None: mean(
-            to_dtype(x, dtype), axes_of(dim, x.ndim), keepdim
-        ),
-        "prod": lambda x, dim=None, keepdim=False, *, dtype=None: compose.product(
-            _terms(x, dtype), axes_of(dim, x.ndim), keepdim
-        ),
-        "cumsum": lambda x, dim, *, dtype=None: _along(cumsum, _terms(x, dtype), dim),
-        "cumprod": lambda x, dim, *, dtype=None: _along(compose.running_product, _terms(x, dtype), dim),
-        "logcumsumexp": lambda x, dim: _along(compose.running_log_sum_exp, x, dim),
-        "logsumexp": lambda x, dim, keepdim=False: compose.log_sum_exp(x, axes_of(dim, x.ndim), keepdim),
+        "sum": _over(sum, _terms),
+        "mean": _over(mean),
+        "prod": _over(compose.product, _terms),
+        "logsumexp": _over(compose.log_sum_exp),
+        "cumsum": _along(cumsum, _terms),
+        "cumprod": _along(compose.running_product, _terms),
+        "logcumsumexp": _along(compose.running_log_sum_exp),
         "var.correction": lambda x, dim=None, *, correction=None, keepdim=False: _variance(x, dim, correction, keepdim),
         "var_mean.correction": lambda x, dim=None, *, correction=None, keepdim=False: (
             _variance(x, dim, correction, keepdim),
@@ -439,7 +449,7 @@ reads_each(
         "_log_softmax": lambda x, dim, half_to_float: _softmax(
             log_softmax, x, dim, torch.float32 if half_to_float else None
         ),
-        "native_dropout": lambda x, p, train: (_dropout(x, p, bool(train) or train is None),),
+        "native_dropout": _first(lambda x, p, train: _dropout(x, p, bool(train) or train is None)),
     }
 )
 
@@ -469,17 +479,13 @@ def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Var:
 
 reads_each(
     {
-        "amax max.default": lambda x, dim=(), keepdim=False: compose.largest(
-            x, axes_of(dim, x.ndim), keepdim, ties="split"
-        ),
-        "amin min.default": lambda x, dim=(), keepdim=False: compose.smallest(
-            x, axes_of(dim, x.ndim), keepdim, ties="split"
-        ),
+        "amax max.default": _over(partial(compose.largest, ties="split")),
+        "amin min.default": _over(partial(compose.smallest, ties="split")),
         "argmin": lambda x, dim=None, keepdim=False: _argmax(compose.reversed_order(x), dim, keepdim),
-        "cummax": lambda x, dim: (_along(compose.running_maximum, x, dim),),
-        "cummin": lambda x, dim: (_along(compose.running_minimum, x, dim),),
-        "any": lambda x, dim=None, keepdim=False: compose.any_true(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim),
-        "all": lambda x, dim=None, keepdim=False: compose.all_true(to_dtype(x, boolean), axes_of(dim, x.ndim), keepdim),
+        "cummax": _first(_along(compose.running_maximum)),
+        "cummin": _first(_along(compose.running_minimum)),
+        "any": _over(compose.any_true, lambda x, _: _truth(x)),
+        "all": _over(compose.all_true, lambda x, _: _truth(x)),
     }
 )
 
@@ -599,7 +605,7 @@ def _attention(
     if dropout_p:
         raise UnsupportedError("dropout of attention draws random numbers; call eval() on the model, or give 0.0")
     if enable_gqa:
-        key, value = (_repeat_heads(t, query.shape[-3]) for t in (key, value))
+        key, value = (compose.repeat_each(t, query.shape[-3] // t.shape[-3], t.ndim - 3) for t in (key, value))
     scores = product_with(matmul(query, turned(key)), 1 / sqrt_of(query.shape[-1]) if scale is None else scale)
     if is_causal:
         attn_mask = query.owner.const(np.tri(*scores.shape[-2:], dtype=np.bool_))
@@ -608,13 +614,6 @@ def _attention(
         scores = where(attn_mask, scores, -inf) if is_choice else scores + to_dtype(attn_mask, scores.dtype)
     hidden = compose.all_true(equal(scores, -inf), (scores.ndim - 1,), True)
     return matmul(where(hidden, 0.0, softmax(where(hidden, 0.0, scores))), value)
-
-
-def _repeat_heads(x: Var, heads: int) -> Var:
-    """Each head of ``(…, heads, places, size)`` as often as queries have heads for it, one after the other."""
-    *lead, fewer, places, size = x.shape
-    each = broadcast_to(reshape(x, (*lead, fewer, 1, places, size)), (*lead, fewer, heads // fewer, places, size))
-    return reshape(each, (*lead, heads, places, size))
 
 
 # --- normalisation ----------------------------------------------------------------------------------------------------
@@ -660,6 +659,13 @@ def _instance_norm(
     return compose.group_norm(x, x.shape[1], weight, bias, eps, keeps_statistics=True)
 
 
+def _layer_norm(
+    x: Var, normalized_shape: Sequence[int], weight: Maybe = None, bias: Maybe = None, eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Var:  # fmt: skip
+    return compose.layer_norm(x, len(normalized_shape), weight, bias, eps)
+
+
 @reads("rms_norm")
 def _rms_norm(x: Var, normalized_shape: Sequence[int], weight: Maybe = None, eps: float | None = None) -> Var:
     least = torch.finfo(torch_dtype(x.dtype)).eps if eps is None else eps
@@ -668,25 +674,21 @@ def _rms_norm(x: Var, normalized_shape: Sequence[int], weight: Maybe = None, eps
 
 reads_each(
     {
-        "_native_batch_norm_legit_no_training": lambda x, weight, bias, running_mean, running_var, momentum, eps: (
-            batch_norm(x, running_mean, running_var, weight, bias, eps),
+        "_native_batch_norm_legit_no_training": _first(
+            lambda x, weight, bias, mean, var, momentum, eps: batch_norm(x, mean, var, weight, bias, eps)
         ),
-        "_native_batch_norm_legit.no_stats": lambda x, weight, bias, training, momentum, eps: (
-            _normalize_batch(x, weight, bias, eps),
+        "_native_batch_norm_legit.no_stats": _first(
+            lambda x, weight, bias, training, momentum, eps: _normalize_batch(x, weight, bias, eps)
         ),
-        "group_norm": lambda x, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True: compose.group_norm(
-            x, num_groups, weight, bias, eps
+        "group_norm": lambda x, groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True: compose.group_norm(
+            x, groups, weight, bias, eps
         ),
-        "native_group_norm": lambda x, weight, bias, n, channels, cells, group, eps: (
-            compose.group_norm(x, group, weight, bias, eps),
+        "native_group_norm": _first(
+            lambda x, weight, bias, n, channels, cells, group, eps: compose.group_norm(x, group, weight, bias, eps)
         ),
-        "layer_norm": lambda x, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: (
-            compose.layer_norm(x, len(normalized_shape), weight, bias, eps)
-        ),
-        "native_layer_norm": lambda x, normalized_shape, weight, bias, eps: (
-            compose.layer_norm(x, len(normalized_shape), weight, bias, eps),
-        ),
-        "_fused_rms_norm": lambda x, normalized_shape, weight, eps: (_rms_norm(x, normalized_shape, weight, eps),),
+        "layer_norm": _layer_norm,
+        "native_layer_norm": _first(_layer_norm),
+        "_fused_rms_norm": _first(_rms_norm),
     }
 )
 
@@ -760,8 +762,6 @@ reads_each(
     {
         "mse_loss": lambda x, target, reduction=1: mse_loss(x, target, REDUCTIONS[reduction]),
         "l1_loss": lambda x, target, reduction=1: _reduce_losses(ops.abs(x - target), reduction),
-        "nll_loss_forward nll_loss2d_forward": lambda x, target, weight, reduction, ignore_index: (
-            _nll_loss(x, target, weight, reduction, ignore_index),
-        ),
+        "nll_loss_forward nll_loss2d_forward": _first(_nll_loss),
     }
 )

@@ -15,7 +15,6 @@ from gradspec.graph.types import boolean, i64, u8
 from gradspec.interop import compose, indexing
 from gradspec.interop.torch.aten.table import (
     axes_of,
-    constant_value,
     positive_axis,
     promoted,
     reads,
@@ -84,28 +83,9 @@ def _move(x: Var, source: int | Sizes, destination: int | Sizes) -> Var:
     return transpose(x, [placed[a] if a in placed else next(rest) for a in range(x.ndim)])
 
 
-@reads("flip")
-def _flip(x: Var, dims: Sizes) -> Var:
-    turned = axes_of(dims, x.ndim) if dims else ()
-    return getitem(x, tuple(slice(None, None, -1 if a in turned else 1) for a in range(x.ndim)))
-
-
-@reads("channel_shuffle")
-def _channel_shuffle(x: Var, groups: int) -> Var:
-    n, channels, *sizes = x.shape
-    grouped = reshape(x, (n, groups, channels // groups, *sizes))
-    return reshape(_exchange(grouped, 1, 2), x.shape)
-
-
 @reads("pixel_shuffle")
 def _pixel_shuffle(x: Var, upscale_factor: int) -> Var:
     y = compose.depth_to_space(reshape(x, (-1, *x.shape[-3:])), upscale_factor, channels_first=True)
-    return reshape(y, (*x.shape[:-3], *y.shape[1:]))
-
-
-@reads("pixel_unshuffle")
-def _pixel_unshuffle(x: Var, downscale_factor: int) -> Var:
-    y = compose.space_to_depth(reshape(x, (-1, *x.shape[-3:])), downscale_factor, channels_first=True)
     return reshape(y, (*x.shape[:-3], *y.shape[1:]))
 
 
@@ -134,6 +114,7 @@ reads_each(
         "view.dtype": _view_as,
         "view.default reshape _unsafe_view _reshape_copy view_copy.default": reshape,
         "flatten.using_ints": flatten,
+        "flip": lambda x, dims: compose.flip(x, axes_of(dims, x.ndim) if dims else ()),
         "expand_as": lambda x, other: broadcast_to(x, other.shape),
         "permute permute_copy": lambda x, dims: transpose(x, [positive_axis(d, x.ndim) for d in dims]),
         "t t_copy numpy_T": transpose,
@@ -216,9 +197,7 @@ def _repeat(x: Var, repeats: Sizes) -> Var:
 @reads("repeat_interleave.self_int")
 def _repeat_interleave(x: Var, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Var:
     flat, axis = (reshape(x, (-1,)), 0) if dim is None else (x, positive_axis(dim, x.ndim))
-    shape = flat.shape
-    spread = broadcast_to(_unsqueeze(flat, axis + 1), (*shape[: axis + 1], repeats, *shape[axis + 1 :]))
-    return reshape(spread, (*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :]))
+    return compose.repeat_each(flat, repeats, axis)
 
 
 @reads("roll")
@@ -271,10 +250,13 @@ reads_each(
 
 @reads("index_select")
 def _index_select(x: Var, dim: int, index: Var) -> Var:
-    axis = positive_axis(dim, x.ndim)
-    if x.owner.value(index) is not None:
-        return compose.take(x, constant_value(index, "the indices of a selection"), axis)
-    return rows.take(x, reshape(index, (-1,)), axis)
+    return _take(x, reshape(index, (-1,)), positive_axis(dim, x.ndim))
+
+
+def _take(x: Var, index: Var, axis: int) -> Var:
+    """Slices, if the indices are few runs that are known."""
+    known = x.owner.value(index)
+    return rows.take(x, index, axis) if known is None else compose.take(x, known, axis)
 
 
 @reads("take_along_dim")
@@ -375,9 +357,7 @@ def _index(x: Var, indices: Indices) -> Var:
         x, indices = transpose(x, order), [index for index in indices if index is not None]
     first, stop, places = _flat_places(x, indices)
     joined = reshape(x, (*x.shape[:first], prod(x.shape[first:stop]), *x.shape[stop:]))
-    if x.owner.value(places) is not None:
-        return compose.take(joined, constant_value(places, "indices"), first)
-    return rows.take(joined, places, first)
+    return _take(joined, places, first)
 
 
 @reads("index_put")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from inspect import Signature, signature
 from typing import Any, TypeVar
 
@@ -18,13 +17,12 @@ import numpy as np
 import torch
 from torch import fx
 
-from gradspec.graph.ir import Array, Var
+from gradspec.graph.ir import Var
 from gradspec.graph.types import DType
 from gradspec.interop.torch.private import OpOverload
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.ops.convert import convert
 from gradspec.ops.pointwise import scale
-from gradspec.spec.errors import UnsupportedError
 
 Function = Callable[..., Any]
 Read = TypeVar("Read", bound=Function)
@@ -47,17 +45,12 @@ _ENTRIES: dict[str, AtenEntry] = {}
 
 
 def reads(*names: str) -> Callable[[Read], Read]:
-    """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three.
-
-    The function is told which, if it has an argument ``rank``.
-    """
+    """Register a function for operators or overloads; ``{1,2,3}`` in a name stands for each of the three."""
 
     def register(function: Read) -> Read:
         for name in names:
             for rank in "123" if "{1,2,3}" in name else "-":
-                takes_rank = "rank" in signature(function).parameters
-                known = partial(function, rank=int(rank)) if takes_rank else function
-                _ENTRIES[name.replace("{1,2,3}", rank)] = AtenEntry(known, signature(known))
+                _ENTRIES[name.replace("{1,2,3}", rank)] = AtenEntry(function, signature(function))
         return function
 
     return register
@@ -154,12 +147,6 @@ def floating(x: Var) -> Var:
     return x if x.type.is_float else to_dtype(x, torch.get_default_dtype())
 
 
-def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    """One entry per axis, of a list with an entry for each or with one for all."""
-    entries = [value] if isinstance(value, int) else list(value)
-    return tuple(entries * rank if len(entries) == 1 else entries)
-
-
 def positive_axis(axis: int, rank: int) -> int:
     """An axis counted from the front; a scalar passes for one axis, as it does in PyTorch."""
     return axis % max(rank, 1)
@@ -170,11 +157,3 @@ def axes_of(dim: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     given = [dim] if isinstance(dim, int) else list(dim or ())
     chosen = {positive_axis(d, rank) for d in given}
     return tuple(a for a in range(rank) if a in chosen or not given)
-
-
-def constant_value(x: Var, what: str) -> Array:
-    """The array of a variable that has to be a constant of the graph."""
-    array: Array | None = x.owner.value(x)
-    if array is None:
-        raise UnsupportedError(f"{what} must be constants of the model, and {x!r} is computed")
-    return array

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from math import floor
 from typing import Any
 
 from gradspec.graph.ir import Var
-from gradspec.interop.torch.aten.table import per_axis, positive_axis, reads, reads_each
+from gradspec.interop.torch.aten.table import positive_axis, reads, reads_each
+from gradspec.interop.torch.ranked import Function, at_rank
 from gradspec.ops.conv import conv, conv_transpose
 from gradspec.ops.gather import moved
 from gradspec.ops.pool import adaptive_avg_pool, adaptive_max_pool, avg_pool, max_pool
@@ -18,100 +19,42 @@ from gradspec.ops.unfold import fold, unfold
 from gradspec.ops.unpool import max_unpool
 
 Ints = int | Sequence[int]
-Maybe = Var | None
-
-
-# --- convolution ------------------------------------------------------------------------------------------------------
-
-
-@reads("conv{1,2,3}d")
-def _conv(
-    x: Var, weight: Var, bias: Maybe = None, stride: Ints = 1, padding: Ints | str = 0,
-    dilation: Ints = 1, groups: int = 1,
-) -> Var:  # fmt: skip
-    rank = weight.ndim - 2
-    pads = padding if isinstance(padding, str) else per_axis(padding, rank)
-    return conv(x, weight, bias, per_axis(stride, rank), pads, per_axis(dilation, rank), groups)
-
-
-@reads("conv_transpose{1,2,3}d")
-def _conv_transpose(
-    x: Var, weight: Var, bias: Maybe = None, stride: Ints = 1, padding: Ints = 0, output_padding: Ints = 0,
-    groups: int = 1, dilation: Ints = 1,
-) -> Var:  # fmt: skip
-    rank = weight.ndim - 2
-    steps, pads, extra, gaps = (per_axis(v, rank) for v in (stride, padding, output_padding, dilation))
-    return conv_transpose(x, weight, bias, steps, pads, extra, groups, gaps)
 
 
 @reads("convolution")
 def _convolution(
-    x: Var, weight: Var, bias: Maybe, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
+    x: Var, weight: Var, bias: Var | None, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
     output_padding: Ints, groups: int,
-) -> Var:  # fmt: skip
+) -> object:  # fmt: skip
+    rank = weight.ndim - 2
     if transposed:
-        return _conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation)
-    return _conv(x, weight, bias, stride, padding, dilation, groups)
+        return at_rank(conv_transpose, rank)(x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return at_rank(conv, rank)(x, weight, bias, stride, padding, dilation, groups)
 
 
-# --- pooling ----------------------------------------------------------------------------------------------------------
-
-
-@reads("max_pool{1,2,3}d")
-def _max_pool(
-    x: Var, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Ints = 0, dilation: Ints = 1,
-    ceil_mode: bool = False, *, return_indices: bool = False, rank: int,
-) -> Any:  # fmt: skip
-    kernel, steps, pads, gaps = (per_axis(v, rank) for v in (kernel_size, stride, padding, dilation))
-    return max_pool(x, kernel, steps or None, pads, gaps, ceil_mode, return_indices)
-
-
-@reads("max_pool{1,2,3}d_with_indices")
-def _max_pool_with_indices(x: Var, *window: Any, wanted: Collection[int], rank: int) -> Any:
-    return _with_winners(lambda winners: _max_pool(x, *window, return_indices=winners, rank=rank), wanted)
-
-
-@reads("adaptive_max_pool{1,2,3}d")
-def _adaptive_max_pool(x: Var, output_size: Sequence[int], *, wanted: Collection[int]) -> Any:
-    return _with_winners(lambda winners: adaptive_max_pool(x, tuple(output_size), winners), wanted)
-
-
-def _with_winners(pool: Callable[[bool], Any], wanted: Collection[int]) -> Any:
+def _with_winners(pool: Function) -> Function:
     """The values, and the places of the winners if the model uses them."""
-    return pool(True) if 1 in wanted else (pool(False),)
+
+    def read(x: Var, *window: object, wanted: Collection[int]) -> object:
+        return pool(x, *window, return_indices=True) if 1 in wanted else (pool(x, *window),)
+
+    return read
 
 
-@reads("avg_pool{1,2,3}d")
-def _avg_pool(
-    x: Var, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Ints = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, rank: int,
-) -> Var:  # fmt: skip
-    kernel, steps, pads = (per_axis(v, rank) for v in (kernel_size, stride, padding))
-    return avg_pool(x, kernel, steps or None, pads, ceil_mode, count_include_pad, divisor_override)
-
+for rank in (1, 2, 3):
+    for operator in (conv, conv_transpose, max_pool, avg_pool, adaptive_avg_pool):
+        reads(f"{operator.__name__}{rank}d")(at_rank(operator, rank))
+    reads(f"_adaptive_avg_pool{rank}d")(at_rank(adaptive_avg_pool, rank))
+    reads(f"max_pool{rank}d_with_indices")(_with_winners(at_rank(max_pool, rank)))
+    reads(f"adaptive_max_pool{rank}d")(_with_winners(at_rank(adaptive_max_pool, rank)))
 
 reads_each(
     {
-        "adaptive_avg_pool{1,2,3}d _adaptive_avg_pool2d _adaptive_avg_pool3d": lambda x, output_size: adaptive_avg_pool(
-            x, tuple(output_size)
-        ),
         "max_unpool2d max_unpool3d": lambda x, indices, output_size, *_: max_unpool(x, indices, tuple(output_size)),
+        "im2col": at_rank(unfold, 2),
+        "col2im": at_rank(fold, 2),
     }
 )
-
-# --- unfolding --------------------------------------------------------------------------------------------------------
-
-
-@reads("im2col")
-def _im2col(x: Var, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Var:
-    kernel, gaps, pads, steps = (per_axis(v, 2) for v in (kernel_size, dilation, padding, stride))
-    return unfold(x, kernel, gaps, pads, steps)
-
-
-@reads("col2im")
-def _col2im(x: Var, output_size: Ints, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Var:
-    size, kernel, gaps, pads, steps = (per_axis(v, 2) for v in (output_size, kernel_size, dilation, padding, stride))
-    return fold(x, size, kernel, gaps, pads, steps)
 
 
 @reads("unfold")
