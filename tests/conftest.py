@@ -11,7 +11,10 @@ from gradspec.runtime import frame, memory
 
 gc.disable()  # until all is collected
 
-ROWS = {"backends": 1, "bench": 1, "interop": 1, "verify": 1, "conformance": 1, "runtime": 2, "peers": 2}
+ROWS = {
+    **dict.fromkeys(("backends", "bench", "interop", "verify", "conformance", "codegen", "referee", "fuzz"), 1),
+    **dict.fromkeys(("runtime", "peers", "graph", "saving"), 2),
+}
 USUAL = 3
 """Of each test, so many rows run by default, spread evenly over its table; ``pytest -m exhaustive`` runs the others.
 Rows of these folders are dear: a kernel is compiled or judged, a model imported, a process started.

@@ -62,7 +62,7 @@ THEIRS = {
 """What PyTorch itself has."""
 
 
-@pytest.mark.rows(len(THEIRS))
+@pytest.mark.rows(4)
 @pytest.mark.parametrize("name", THEIRS)
 def test_it_agrees_with_pytorch(name):
     _, arrays = drawn(name, 1)
@@ -95,7 +95,7 @@ def test_a_right_kernel_passes_and_a_wrong_one_fails(name):
     spec = REFERENCES[name]
     right_run = check(ReferenceKernel(getattr(right, name), spec, None), cases=16, seed=0)
     assert [finding.title for finding in right_run.findings] == []
-    wrong_run = check(ReferenceKernel(getattr(wrong, name), spec, None), cases=60, seed=0)
+    wrong_run = check(ReferenceKernel(getattr(wrong, name), spec, None), cases=60, seed=0, fail_fast=True)
     assert wrong_run.by_kind("defect")
 
 
@@ -112,5 +112,4 @@ def test_a_partial_keeps_what_its_function_declares():
     spec = partial(gradspec.gallery.rms_norm, eps=0.5)
     run = check(ReferenceKernel(partial(gradspec.gallery.rms_norm, eps=0.5), spec, None), cases=4, seed=0)
     assert run.findings == []
-    with pytest.raises(AssertionError):
-        assert check(ReferenceKernel(right.rms_norm, spec, None), cases=4, seed=0).findings == []
+    assert check(ReferenceKernel(right.rms_norm, spec, None), cases=4, seed=0, fail_fast=True).findings

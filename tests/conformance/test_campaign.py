@@ -51,10 +51,14 @@ def summary(run):
     return run.tally, sorted((f.op, f.mode, f.kind, f.rule, f.dtype, f.count) for f in run.findings)
 
 
-def first_cases(count, seed, target=kernel_doubles.Right):
+@cache
+def stream(seed):
+    return Stream(seed, SELECTION, UserKernels(kernel_doubles.Right).refusal)
+
+
+def first_cases(count, seed):
     """The cases of a run, made here."""
-    stream = Stream(seed, SELECTION, UserKernels(target).refusal)
-    plan = BatchPlan(lambda first, number: [stream.batch(n) for n in range(first, first + number)], count)
+    plan = BatchPlan(lambda first, number: [stream(seed).batch(n) for n in range(first, first + number)], count)
     return [case for _, cases in iter(plan.next, None) for case in cases]
 
 
