@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count, islice, takewhile
 from typing import Generic, TypeVar
 
@@ -39,8 +38,8 @@ CASES, MOST_CASES = 7, 9
 """Of a batch: every mode, and more while they bring something new. Costly batches have fewer."""
 MOST_FEATURES, FEW_FEATURES, FEW_UNTIL = 5, 3, 36
 """Of a batch, and of the first ones: features hide each other."""
-TRIES = 12
-"""Draws of which the best is planned."""
+TRIES, OTHERS = 12, 12
+"""Draws of which the best is planned, and other cases that are looked at before."""
 PLAIN_BATCHES = 12
 """The first batches are of one dtype each: kernels that are compiled when first called are few that way."""
 LAYERS = ("channels_last", "non_contiguous")
@@ -112,18 +111,13 @@ class LazyList(Generic[Item]):
         return len(self._made)
 
 
-@lru_cache(maxsize=8)
-def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> LazyList[Planned]:
-    """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
-    return LazyList(_plan_batches(space, others))
+def plan(space: CaseSpace, others: Iterable[Sequence[int]]) -> Iterator[Planned]:
+    """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end.
 
-
-def _plan_batches(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:
-    missing = space.triples()
-    for values in others:
-        _meet(missing, values)
+    The others are asked for bit by bit, as most runs are short.
+    """
     met, later = Counter[str](), list[Planned]()
-    for planned in _greedy_batches(space, missing):
+    for planned in _greedy_batches(space, iter(others)):
         costly = planned.goal.features & LATER
         if costly and all(met[name] >= EARLY for name in costly):
             later.append(planned)
@@ -133,11 +127,14 @@ def _plan_batches(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iter
     yield from later
 
 
-def _greedy_batches(space: CaseSpace, missing: Bools) -> Iterator[Planned]:
+def _greedy_batches(space: CaseSpace, others: Iterator[Sequence[int]]) -> Iterator[Planned]:
     """Batches of all operators by turns, each with something new in it, until nothing is missing."""
     rng, seen, by_op, made = generator(0), np.zeros(len(VALUES), np.bool_), space.by_op(), 0
+    missing = space.triples()
     while by_op:
         for op, entries in [*by_op.items()]:
+            for values in islice(others, OTHERS):
+                _meet(missing, values)
             new = [missing & entry.triples for entry in entries]
             left = [int(some.sum()) for some in new]
             if not any(left):

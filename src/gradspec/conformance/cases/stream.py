@@ -122,8 +122,8 @@ class Stream:
         if not self.space.entries:
             return LazyList(self._not_offered)
         sweeps = range(SWEEP_EVERY - 1, PLANNED_SWEEPS * SWEEP_EVERY if self._few and self._swept else 0, SWEEP_EVERY)
-        swept = [case for number in sweeps for case in self._sweep(number)]
-        cover = _with_recipes(plan(self.space, tuple(map(values_of_case, swept))), self._recipes)
+        swept = (values_of_case(case) for number in sweeps for case in self._sweep(number))
+        cover = _with_recipes(plan(self.space, swept), self._recipes)
         return LazyList(chain(_with_ladder(cover, self._ladder, self._few), self._not_offered))
 
     @property
