@@ -204,19 +204,19 @@ def _subnormal(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> N
 
 
 def _ties(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
-    """Few levels, one level, or many copies of the largest; sometimes 0 is the largest, as padding might be."""
-    rng, kind = numbers.rng, numbers.rng.integers(4)
+    """Few levels, or one, of which kinks are sums as well; many copies of the largest, or 0, as padding might be."""
+    rng, kind = numbers.rng, numbers.rng.integers(2 if case.problem.is_reference else 4)
     inputs = _floats(arrays) if case.problem.is_reference else arrays
     for x in (x for name, x in inputs.items() if name in case.problem.inputs):
+        low = 0 if x.dtype.kind == "u" else -1
         if kind == 0:
-            x[...] = rng.integers(0, 3, x.shape).astype(x.dtype)
+            x[...] = rng.integers(low, low + 3, x.shape).astype(x.dtype)
         elif kind == 1:
-            x[...] = np.asarray(rng.integers(0, 3), x.dtype)
+            x[...] = np.asarray(rng.integers(low, low + 3), x.dtype)
         elif kind == 2:
             x[...] = np.where(rng.random(x.shape) < 0.6, x.max(initial=1), x).astype(x.dtype)
         else:
-            low = x.dtype.type(0 if x.dtype.kind == "u" else -1)
-            x[...] = (rng.integers(0, 2, x.shape).astype(x.dtype) * low).astype(x.dtype)
+            x[...] = rng.integers(low, 1, x.shape).astype(x.dtype)
 
 
 def _floats(arrays: dict[str, Array]) -> dict[str, Array]:
