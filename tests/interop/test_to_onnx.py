@@ -297,6 +297,13 @@ def test_powers_of_zero(signed):
         assert exported(power, [x])[0].tolist() == gs.evaluate(power, x, domain=gs.exact).map(float).tolist()
 
 
+@pytest.mark.parametrize("name", ["softplus", "sigmoid", "silu", "gelu", "tanh", "softmax", "log_softmax"])
+def test_exponentials_of_doubles_do_not_overflow(name):
+    """ONNX Runtime has no kernels of its own for some of them, and takes ONNX's decompositions."""
+    traced, x = gs.trace(SUMS[name], gs.f64[3]), np.array([-800.0, 1.0, 800.0])
+    np.testing.assert_allclose(exported(traced, [x])[0], traced(x), rtol=1e-6, atol=1e-12)
+
+
 def test_a_smooth_maximum_of_cells_too_far_apart_for_a_difference():
     """exp(β·(x₁ − x₀)) = exp(−6), although x₁ − x₀ overflows."""
     push = gs.trace(lambda x: gs.smooth_max_pool1d(x, 2, beta=1e-38), gs.f32[2]).jvp()

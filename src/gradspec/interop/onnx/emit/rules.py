@@ -135,7 +135,10 @@ def _raise_to(e: Emitter, x: OnnxValue, exponent: float) -> OnnxValue:
 
 
 @emits("softplus")
-def softplus(e: Emitter, attrs: Beta, x: OnnxValue) -> OnnxValue:
+def softplus(e: Emitter, attrs: Beta, x: OnnxValue) -> OnnxValue | None:
+    """In float64 ONNX Runtime takes ONNX's own decomposition, ``log(exp(x) + 1)``, which overflows."""
+    if x.dtype == FLOAT64:
+        return None
     if attrs.beta == 1:
         return e.cells("Softplus", x)
     return e.cells("Div", e.cells("Softplus", e.cells("Mul", x, attrs.beta)), attrs.beta)
