@@ -334,8 +334,7 @@ REACHED = (
 
 @pytest.mark.parametrize("what", REACHED)
 def test_where_kernels_change_their_way_is_reached_early(what: str) -> None:
-    quick = (case for turn in range(4) for case in whole_stream().batch(turn * SWEEP_EVERY + SWEEP_EVERY - 1))
-    assert any(is_reached(what, case) for case in (*first_cases(150), *quick))
+    assert any(is_reached(what, case) for case in first_cases(150))
 
 
 def test_one_operator_is_seen_in_many_geometries() -> None:
@@ -531,9 +530,8 @@ def test_cases_are_the_same_in_another_process() -> None:
 
 
 def test_another_seed_draws_other_numbers() -> None:
-    other = Stream(8, Selection(), takes_all)
-    assert all(other.batch(i) != whole_stream().batch(i) for i in range(3))
-    assert any(other.batch(i)[0].problem != whole_stream().batch(i)[0].problem for i in range(4))
+    other = Stream(8, Selection(), takes_all).batch(0)
+    assert [case.problem for case in other] != [case.problem for case in whole_stream().batch(0)]
 
 
 def picky(problem: Problem, mode: str) -> str | None:

@@ -64,7 +64,7 @@ OWN = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """What compilers of kernels are told: processes that they start stay behind after the call."""
 OF_DEVICES = re.compile("CUDA error|cudaError|CUDA_ERROR")
 """Errors of CUDA, in the words of PyTorch, CuPy and JAX."""
-HIDDEN = ("GRADSPEC_NUM_THREADS", "PYTEST_CURRENT_TEST", "PYTHONPATH", "PWD", "OLDPWD")
+HIDDEN = re.compile("GRADSPEC_.*|PYTEST_CURRENT_TEST|PYTHONPATH|PWD|OLDPWD")
 """Variables that tell of the judge, or of where it was started."""
 
 FACTS: dict[str, tuple[type, ...]] = {
@@ -476,7 +476,7 @@ class HostServer:
     def _begin(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         scratch = dict.fromkeys(CACHES, _scratch_folder())
-        own = {k: v for k, v in os.environ.items() if k not in HIDDEN}
+        own = {k: v for k, v in os.environ.items() if not HIDDEN.fullmatch(k)}
         with Path(containment.__file__).open("rb") as source:
             command = [sys.executable, "-P", "-"]
             process = subprocess.Popen(

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property, lru_cache
-from math import prod
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.cases.features import SLIDING_TRAITS
 from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.model.domain import FREE, AxisDomain
 
@@ -215,6 +213,7 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDAr
     n, k, s, lo, hi, d, extra, outputs = rows.T
     extent = d * (k - 1) + 1
     size = (n - 1) * s - lo - hi + extent + extra if transposed else n
+    slack = size + lo + hi - extent
     first = np.arange(int(outputs.max())) * s[:, None] - lo[:, None]
     there = np.arange(first.shape[1]) < outputs[:, None]
     last_tap = np.minimum(k[:, None] - 1, (size[:, None] - 1 - first) // d[:, None])
@@ -222,11 +221,16 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDAr
     taps = np.minimum(k[:, None] - 1, ((size + hi)[:, None] - 1 - first) // d[:, None]) + 1
     fewest = np.where(there, real, 1 << 30).min(axis=1)
     most = np.where(there, real, 0).max(axis=1)
-    found = {name: has(DrawnAxis(size, k, s, lo, hi, d, extra, outputs)) for name, has in SLIDING_TRAITS.items()}
-    found |= {
+    found = {
+        "overlapping": (outputs > 1) & (s < extent),
+        "non_divisible": slack % s != 0,
+        "dilated": (d > 1) & (k > 1),
         "padding_only_window": fewest == 0,
+        "ceil_mode": outputs > slack // s + 1,
         "one_cell_axis": n == 1,
         "output_padding": extra > 0,
+        "strided": (s > 1) & (outputs > 1),
+        "common_factor": (np.gcd(s, d) > 1) & (k > 1) & (outputs > 1),
         "kernel_2": k == 2,
         "kernel_3": k == 3,
         "sided": lo != hi,
@@ -235,6 +239,8 @@ def _sliding_traits(rows: Ints, many: int, transposed: bool) -> tuple[Ints, NDAr
         "deep": most >= many,
         "several": most > 1,
     }
+    if transposed:
+        found["ceil_mode"] = np.zeros(len(n), np.bool_)
     return _pack_traits(found), 3 * ((real > 0) & there).sum(axis=1) >= outputs
 
 
@@ -262,7 +268,8 @@ def _binned_axes(sizes: Sequence[int], bins: Sequence[int], many: int) -> AxisTa
     n, m = (grid.ravel() for grid in np.meshgrid(np.asarray(sizes), np.asarray(bins), indexing="ij"))
     uneven = n % m != 0
     found = {
-        **dict.fromkeys(("overlapping", "non_divisible"), uneven),
+        "overlapping": uneven,
+        "non_divisible": uneven,
         "one_cell_axis": n == 1,
         "hit": m // n >= many,
         "deep": np.where(uneven, n // m + 1, n // m) >= many,
@@ -349,145 +356,105 @@ def stretch_axis(rng: np.random.Generator, axis: DrawnAxis, size: int, family: s
     return axis._replace(size=size, outputs=outputs)
 
 
-# --- axes of a row of levels ------------------------------------------------------------------------------------------
-
-Row: TypeAlias = dict[str, Any]
-"""Levels by the names of factors: what is chosen of the windows of all axes together."""
-
-STRIDES = {"unit": 1, "two": 2, "three": 3, "kernel": 0}
-"""Strides of all axes, of the last or of the others; 0 is the kernel."""
-DILATIONS = ("none", "all", "last", "others", "stride", "multiple")
-"""Which axes are dilated, by 2; or all, by the stride of each axis or twice that."""
-MANY_TAPS = ("long", "whole")
-"""Kernels of more taps than paths for small windows take: of many windows along the last axis, or of one over the last
-two."""
-VECTORS = {"any": (1, 1), "outputs": (4, 1), "cells": (1, 4), "both": (4, 4)}
-"""What the windows and the cells along the last axis are multiples of: fast paths ask for whole vectors of either."""
-WINDOWS: dict[str, tuple[Any, ...]] = {
-    "kernel": (3, 2, 4, "mixed", "wide", "long", "whole"),
-    "stride": tuple(STRIDES),
-    "strided": ("all", "last", "others"),
-    "dilation": DILATIONS,
-    "padding": ("none", "half", "sided", "beyond"),
-    "rest": ("none", "any", "last", "others"),
-}
-"""The factors of windows that slide, and their levels."""
-COMMON: tuple[Row, ...] = (
-    {"kernel": 3, "stride": "two", "padding": "half"},
-    {"kernel": 2, "stride": "kernel", "padding": "none"},
-    {"kernel": 3, "stride": "unit", "padding": "half"},
-    {"kernel": 4, "stride": "kernel", "padding": "none"},
-    {"kernel": "wide", "stride": "kernel", "padding": "none"},
-    {"kernel": "whole", "stride": "unit", "padding": "none"},
-    {"kernel": "long", "stride": "unit", "padding": "half"},
-)
-"""The windows that kernels are written for, without dilation: of few taps, patches, all cells, and many taps."""
-
-
-def row_axes(row: Row, rank: int, rng: np.random.Generator) -> list[DrawnAxis]:
-    """The windows of every axis, whose sizes are not known yet: in some rows planes, along two axes.
-
-    Only the last two are padded beyond half a window.
-    """
-    found = []
-    planar = (rank == 4 and row["kernel"] != 2) or rng.random() < 0.3
-    for i in range(rank):
-        last, k = i == rank - 1, row["kernel"]
-        if i < rank - 2 and (planar or k in MANY_TAPS):
-            k = 1
-        elif k == "mixed":
-            k = int(rng.integers(1, 5))
-        elif k == "wide":
-            k = int(rng.integers(5, 12)) if last else int(rng.integers(1, 3))
-        elif k in MANY_TAPS:
-            k = int(rng.integers(5, 10) if k == "whole" and rank > 1 else rng.integers(26, 71) if last else 1)
-        s = STRIDES[row["stride"] if row["strided"] in ("all", "last" if last else "others") else "unit"] or k
-        d = _dilation(row["dilation"], last, s)
-        extent = d * (k - 1) + 1
-        low, high = (int(n) for n in rng.integers(0, extent, 2))
-        padding = row["padding"] if i >= rank - 2 or row["padding"] == "none" else "half"
-        if padding != "sided":
-            low = high = {"none": 0, "half": extent // 2, "beyond": extent - 1 + int(rng.integers(2))}[padding]
-        found.append(DrawnAxis(0, k, s, low, high, d))
-    return found
-
-
-def _dilation(level: str, last: bool, stride: int) -> int:
-    """
-    >>> [_dilation(level, True, 3) for level in DILATIONS]
-    [1, 2, 2, 1, 3, 6]
-    """
-    if level in ("stride", "multiple"):
-        return stride * (1 + (level == "multiple"))
-    return 1 + (level == "all" or level == ("last" if last else "others"))
-
-
-def size_axes(
-    row: Row, axes: Sequence[DrawnAxis], counts: Sequence[int], most: int, rng: np.random.Generator
-) -> list[DrawnAxis]:
-    """The axes with the cells that so many windows need, and the rest that no further window has."""
-    found = []
-    for i, (axis, count) in enumerate(zip(axes, counts, strict=True)):
-        extent = axis.dilation * (axis.kernel - 1) + 1
-        more = int(rng.integers(axis.stride)) if row["rest"] == "any" else 0
-        if row["rest"] == ("last" if i == len(axes) - 1 else "others") and axis.stride > 1:
-            more = int(rng.integers(1, axis.stride))
-        few, each = VECTORS[row.get("vectors", "any") if i == len(axes) - 1 and row["kernel"] != "whole" else "any"]
-        least = extent - axis.lo - axis.hi + more - axis.stride
-        upper = max(count, min(count + few * each - 1, most // prod(counts[:-1])))
-        fits = (n for n in range(upper, 0, -1) if n % few == (n * axis.stride + least) % each == 0)
-        size = max(1, next(fits, count) * axis.stride + least)
-        outputs = int(output_count(size, extent, axis.stride, axis.lo, axis.hi, False))
-        rest = size - ((outputs - 1) * axis.stride + extent - axis.lo - axis.hi)
-        found.append(axis._replace(size=size, outputs=outputs, extra=rest))
-    return found
-
-
 # --- axes drawn for a purpose -----------------------------------------------------------------------------------------
+#
+# A style is the name of such a purpose:
+#
+# simple         three cells and more, any kernels and strides together, paddings that differ between sides in half
+# three_taps     a kernel of three along the last axis, and other kernels along the others
+# wide_window    a kernel of 8 to 13 along the last axis, where maxima are found in runs of runs
+# nothing_read   an axis all of whose windows lie in padding
+# strided        padded axes of stride 2 or 3, with channels enough for one of them to hold special numbers
+# long_channels  sums over so many channels that they are added up in chunks
+# block          few cells, beside one axis that is made long; most take attributes at their defaults
+# heavy          gradients of weights of so many products that they are added up in pieces
 
-_PLAIN: Row = {"dilation": "none", "rest": "none"}
-STYLES: dict[str, Row] = {
-    "simple": {"kernel": "mixed", "padding": "sided"},
-    "block": _PLAIN,
-    "wide_window": {**_PLAIN, "kernel": "wide", "padding": "sided"},
-    "nothing_read": {**_PLAIN, **COMMON[1]},
-    "strided": {**_PLAIN, "kernel": 3, "stride": "two", "strided": "all", "padding": "sided"},
-    "long_channels": {**_PLAIN, **COMMON[2]},
-    "heavy": {**_PLAIN, **COMMON[2]},
-}
-"""Levels that a purpose needs; others are left to chance.
 
-Along a ``wide_window`` maxima are found in runs of runs; all windows of an axis with ``nothing_read`` lie in padding;
-``strided`` axes have channels enough for one to hold special numbers; sums over ``long_channels`` are added up in
-chunks, and those of ``heavy`` gradients of weights in pieces; a ``block`` is beside one axis that is made long.
-"""
-CHANNELS = {"strided": ((4, 5, 6), (4, 5)), "long_channels": ((64, 80), (1, 2)), "heavy": ((8,), (8,))}
+CHANNELS = {"strided": ((4, 5), (5, 4), (4, 4), (6, 4)), "long_channels": ((64, 2), (80, 1)), "heavy": ((8, 8),)}
 """Channels in and out of a convolution, where a style decides."""
-HEAVY_SAMPLES, HEAVY_OUTPUTS = 8, 24
-_MOST_OUTPUTS = {1: 8, 2: 6, 3: 4, 4: 3}
+HEAVY_SAMPLES = 8
+_LONGEST = {1: 12, 2: 8, 3: 6, 4: 4}
+_WIDEST = {1: 5, 2: 5, 3: 3, 4: 2}
+TRIES = 50
 
 
 def draw_axes(rng: np.random.Generator, style: str, family: str, rank: int, small: bool, ceil: bool) -> list[DrawnAxis]:
     """An axis for each of ``rank``; ``small`` ones have few windows.
 
-    >>> [axis.kernel >= 5 for axis in draw_axes(np.random.default_rng(0), "wide_window", "sliding", 2, False, False)]
+    >>> [axis.kernel >= 8 for axis in draw_axes(np.random.default_rng(0), "wide_window", "sliding", 2, False, False)]
     [False, True]
     """
-    counts = [int(n) for n in rng.integers(1 if rank > 1 else 2, 3 if small else _MOST_OUTPUTS[rank] + 1, rank)]
+    if style == "block":
+        style = str(rng.choice(["block", "stride_one", "side_by_side", "same"]))
+    styles = ["simple" if style in ("three_taps", "wide_window", "nothing_read") else style] * rank
+    if style == "nothing_read":
+        styles[int(rng.integers(rank))] = style
+    else:
+        styles[-1] = style
+    longest = 5 if small else _LONGEST[rank]
+    if family == "adaptive":
+        return [_adaptive_axis(rng, name, longest) for name in styles]
+    if family == "whole":
+        return [DrawnAxis(int(rng.integers(3, longest + 1)) * (3 if rank == 1 else 1)) for _ in styles]
+    widest = 3 if small else _WIDEST[rank]
+    return [_sliding_axis(rng, name, longest, widest, family == "transposed", ceil) for name in styles]
+
+
+def _adaptive_axis(rng: np.random.Generator, style: str, longest: int) -> DrawnAxis:
+    n = int(rng.integers(16, 28) if style == "wide_window" else rng.integers(3, longest + 1))
+    bins = int(rng.integers(1, 3) if style == "wide_window" else rng.integers(1, n + 2))
+    return DrawnAxis(n, outputs=bins)
+
+
+def _sliding_axis(
+    rng: np.random.Generator, style: str, longest: int, widest: int, transposed: bool, ceil: bool
+) -> DrawnAxis:
+    """A first axis that has a window; tries are many more than it takes."""
+    for _ in range(TRIES):
+        n, k, s, lo, hi, d = _numbers(rng, style, longest, widest)
+        extent, extra = d * (k - 1) + 1, int(rng.integers(max(s, d))) if transposed and rng.random() < 0.3 else 0
+        slack = n + lo + hi - extent
+        size = (n - 1) * s - lo - hi + extent + extra
+        if transposed and size >= 1:
+            return DrawnAxis(n, k, s, lo, hi, d, extra, n)
+        if not transposed and slack >= 0:
+            count = slack // s + 1
+            return DrawnAxis(n, k, s, lo, hi, d, 0, count + int(ceil and slack % s != 0 and count * s < n + lo))
+    return DrawnAxis(5, 2, outputs=5 if transposed else 4)
+
+
+def _numbers(rng: np.random.Generator, style: str, longest: int, widest: int) -> tuple[int, int, int, int, int, int]:
+    """Size, kernel, stride, both paddings and dilation."""
+    if style in ("stride_one", "side_by_side"):  # defaults of a convolution, and of a pooling
+        k = int(rng.choice([1, 2, 3, 3]))
+        return k + 1, k, 1 if style == "stride_one" else k, 0, 0, 1
+    if style == "same":  # as most networks have it, also with a stride of two
+        return int(rng.integers(2, 5)), 3, int(rng.integers(1, 3)), 1, 1, 1
+    if style == "block":
+        k = int(rng.integers(1, 4))
+        return int(rng.integers(2, 5)), k, int(rng.integers(1, 3)), *_sides(rng, k), int(rng.choice([1, 1, 2]))
     if style == "heavy":
-        counts = [HEAVY_OUTPUTS + i for i in range(rank)]
-    if family in ("adaptive", "whole"):
-        sizes = [n * int(rng.integers(1, 10 if style == "wide_window" else 4)) + int(rng.integers(3)) for n in counts]
-        return [DrawnAxis(n, outputs=1 if family == "whole" else bins) for n, bins in zip(sizes, counts, strict=True)]
-    row = {name: levels[rng.integers(len(levels))] for name, levels in WINDOWS.items()} | STYLES[style]
-    row |= {"strided": "all", **COMMON[rng.integers(3)]} if style == "block" else {}
-    axes = size_axes(row, row_axes(row, rank, rng), counts, 0, rng)
-    if family == "transposed":  # it writes what a convolution of these windows reads
-        return [axis._replace(size=axis.outputs) for axis in axes]
+        return int(rng.integers(22, 27)), 3, 1, 1, 1, 1
     if style == "nothing_read":
         n = int(rng.integers(2, 6))
-        axes[rng.integers(rank)] = DrawnAxis(n, 2, 1, 1, 1, n + 1)
-    if ceil:
-        ends = ((axis, axis.dilation * (axis.kernel - 1) + 1) for axis in axes)
-        axes = [a._replace(outputs=output_count(a.size, e, a.stride, a.lo, a.hi, True)) for a, e in ends]
-    return [axis._replace(extra=0) for axis in axes]
+        return n, 2, 1, 1, 1, n + 1
+    n = int(rng.integers(3, longest + 1))
+    if style == "wide_window":
+        k = int(rng.integers(8, 14))
+        return k + n, k, int(rng.integers(1, 3)), *_sides(rng, k), 1
+    if style == "three_taps":
+        return n + 2, 3, int(rng.integers(1, 3)), *_sides(rng, 3), 1
+    if style == "long_channels":
+        return n, 3, 1, *_sides(rng, 3), 1
+    k = int(rng.integers(1, widest + 1))
+    if style == "strided":
+        k = max(k, 3)
+        return min(n, 5), k, int(rng.integers(2, 4)), int(rng.integers(1, k)), int(rng.integers(1, k)), 1
+    return n, k, int(rng.integers(1, 4)), *_sides(rng, k), int(rng.choice([1, 1, 1, 1, 2]))
+
+
+def _sides(rng: np.random.Generator, k: int) -> tuple[int, int]:
+    """Paddings of up to half the kernel, or up to all but one of its cells; the same in half of the axes."""
+    most = k // 2 if rng.random() < 0.7 else k - 1
+    lo, hi = (int(side) for side in rng.integers(0, most + 1, 2))
+    return (lo, hi) if rng.random() < 0.5 else (lo, lo)

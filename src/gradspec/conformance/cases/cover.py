@@ -1,15 +1,16 @@
 """A plan of batches in which every three values that go together meet in some case, and random batches after it.
 
-Each batch of the plan starts from three values that have not met. Everything else is drawn at random, a few times over,
-and the draw is taken that brings most new triples together. Operators take turns, so that any beginning of the plan is
-varied.
+The plan is greedy. Each batch starts from three values that have not met; then it takes the features of geometry, and
+each of its cases the dtype, numbers and layout, that bring most new triples together. Operators take turns, so that any
+beginning of the plan is varied.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count, islice, takewhile
 from typing import Generic, TypeVar
 
@@ -34,21 +35,20 @@ from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import CONVOLUTIONS, DTYPES, MODES
 
 Item = TypeVar("Item")
-CASES, MOST_CASES = 7, 9
+CASES, MOST_CASES = 7, 12
 """Of a batch: every mode, and more while they bring something new. Costly batches have fewer."""
 MOST_FEATURES, FEW_FEATURES, FEW_UNTIL = 5, 3, 36
 """Of a batch, and of the first ones: features hide each other."""
-TRIES, OTHERS = 12, 12
-"""Draws of which the best is planned, and other cases that are looked at before."""
 PLAIN_BATCHES = 12
 """The first batches are of one dtype each: kernels that are compiled when first called are few that way."""
 LAYERS = ("channels_last", "non_contiguous")
+_OF_DTYPE = np.asarray([name in (*DTYPES, "low_precision", "integer") and name != "f32" for name in VALUES])
 COST = {"large": 8.0, "long_sum": 3.0, "empty_batch": 4.0, "zero_channels": 4.0, "many_hits_one_cell": 1.5}
 COST |= dict.fromkeys(BLOCKS, 2.0)
 """Features that take long to judge, or whose cases say little else: so many times as much must be new with them."""
 LATER, EARLY = frozenset({"large", "long_sum", "empty_batch", "zero_channels"}), 2
 """Features whose batches come last, but for the first two of each."""
-_NOT_EARLY = np.asarray([name in (*DTYPES, "low_precision", "integer", *COST) and name != "f32" for name in VALUES])
+_DEAR = np.asarray([name in COST for name in VALUES])
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,19 @@ class LazyList(Generic[Item]):
         return len(self._made)
 
 
-def plan(space: CaseSpace, others: Iterable[Sequence[int]]) -> Iterator[Planned]:
-    """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end.
+@lru_cache(maxsize=8)
+def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> LazyList[Planned]:
+    """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
+    return LazyList(_plan_batches(space, others))
 
-    The others are asked for bit by bit, as most runs are short.
-    """
+
+def _plan_batches(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:
+    planner = _Planner(space)
+    for values in others:
+        planner.meet(values)
+    planner.seen[:] = False
     met, later = Counter[str](), list[Planned]()
-    for planned in _greedy_batches(space, iter(others)):
+    for planned in planner.run():
         costly = planned.goal.features & LATER
         if costly and all(met[name] >= EARLY for name in costly):
             later.append(planned)
@@ -127,147 +133,198 @@ def plan(space: CaseSpace, others: Iterable[Sequence[int]]) -> Iterator[Planned]
     yield from later
 
 
-def _greedy_batches(space: CaseSpace, others: Iterator[Sequence[int]]) -> Iterator[Planned]:
-    """Batches of all operators by turns, each with something new in it, until nothing is missing."""
-    rng, seen, by_op, made = generator(0), np.zeros(len(VALUES), np.bool_), space.by_op(), 0
-    missing = space.triples()
-    while by_op:
-        for op, entries in [*by_op.items()]:
-            for values in islice(others, OTHERS):
-                _meet(missing, values)
-            new = [missing & entry.triples for entry in entries]
-            left = [int(some.sum()) for some in new]
-            if not any(left):
-                del by_op[op]
-                continue
-            turn = (1 + made // 5) % len(entries)
-            chosen = turn if left[turn] > 0.5 * max(left) else int(np.argmax(left))
-            start = _choose_start(new[chosen], op, seen | _NOT_EARLY * (made < PLAIN_BATCHES), rng)
-            draw = BatchDraw(entries[chosen], rng, missing, made < PLAIN_BATCHES)
-            planned = draw.planned(start, space.asked, FEW_FEATURES if made < FEW_UNTIL else MOST_FEATURES)
-            seen[[place for cell in planned.cells for place in draw.values(cell)]] = True
-            made += 1
-            yield planned
+class _Planner:
+    """What has not met yet, and the batches so far."""
+
+    def __init__(self, space: CaseSpace) -> None:
+        self.space, self.missing = space, space.triples()
+        self.rng = generator(0)
+        self.seen = np.zeros(len(VALUES), np.bool_)
+        self.batches: list[Planned] = []
+
+    def run(self) -> Iterator[Planned]:
+        by_op = self.space.by_op()
+        while by_op:
+            for op in list(by_op):
+                if self._add_batch(by_op[op]):
+                    yield self.batches[-1]
+                else:
+                    del by_op[op]
+
+    def _add_batch(self, entries: Sequence[RankedOperator]) -> bool:
+        """Add a batch of one of these entries with something new in it, if there is one."""
+        new = [self.missing & entry.triples for entry in entries]
+        left = [int(some.sum()) for some in new]
+        if not any(left):
+            return False
+        turn = (1 + len(self.batches) // 5) % len(entries)
+        chosen = turn if left[turn] > 0.5 * max(left) else int(np.argmax(left))
+        start = self._start(entries[chosen], new[chosen])
+        self.batches.append(_BatchPlanner(self, entries[chosen], start).planned())
+        return True
+
+    @property
+    def is_early(self) -> bool:
+        return len(self.batches) < PLAIN_BATCHES
+
+    def _start(self, entry: RankedOperator, new: Bools) -> list[str]:
+        """Three new values, if possible with the entry's operator and something never seen."""
+        quiet = ~(_OF_DTYPE | _DEAR) if self.is_early else np.ones(len(VALUES), np.bool_)
+        own = new[PLACE[entry.op]] & quiet & quiet[:, None]
+        for pairs in (own & ~self.seen, own):
+            if pairs.any():
+                found = np.argwhere(pairs)
+                return [entry.op, *(VALUES[i] for i in found[self.rng.integers(len(found))])]
+        found = np.argwhere(new)
+        return [VALUES[i] for i in found[self.rng.integers(len(found))]]
+
+    def meet(self, values: Sequence[int]) -> bool:
+        """Take these values as met together, and say whether three of them had not."""
+        met = np.asarray(values)
+        here = met[:, None, None], met[:, None], met
+        new = bool(self.missing[here].any())
+        self.missing[here] = False
+        self.seen[met] = True
+        return new
 
 
-def _choose_start(new: Bools, op: str, dull: NDArray[np.bool_], rng: np.random.Generator) -> list[str]:
-    """Three new values, if possible with the operator, and with others that are not dull."""
-    own = new[PLACE[op]]
-    for pairs in (own & ~dull & ~dull[:, None], own & ~dull, own):
-        if len(found := np.argwhere(pairs)):
-            return [op, *(VALUES[i] for i in found[rng.integers(len(found))])]
-    found = np.argwhere(new)
-    return [VALUES[i] for i in found[rng.integers(len(found))]]
+class _BatchPlanner:
+    """One batch of an entry, from three values on."""
 
+    def __init__(self, planner: _Planner, entry: RankedOperator, start: Sequence[str]) -> None:
+        self.planner, self.entry, self.start = planner, entry, start
+        asked = [name for name in start if name in planner.space.asked]
+        self.always = asked[:1]
+        """What every case must have."""
+        self.features = self._geometry()
+        self.wide = is_long(entry.op, self.features) and self._is_wide()
+        self.palette = self._palette()
+        self.modes = self._modes(self.always)
+        self.options = {
+            "dtype": [name for name in DTYPES if name in entry.values],
+            "special": ["", *(name for name in specials_of(entry.op) if name in entry.values)],
+            "layout": ["", *(name for name in LAYERS if name in entry.values)],
+        }
 
-def _meet(missing: Bools, values: Sequence[int]) -> bool:
-    """Take these values as met together, and say whether three of them had not."""
-    here = np.ix_(values, values, values)
-    new = bool(missing[here].any())
-    missing[here] = False
-    return new
-
-
-class BatchDraw:
-    """A batch of an entry drawn at random; where triples are ``missing``, the best of some draws in every part."""
-
-    def __init__(
-        self, entry: RankedOperator, rng: np.random.Generator, missing: Bools | None = None, plain: bool = False
-    ) -> None:
-        self.entry, self.rng, self.missing, self.plain = entry, rng, missing, plain
-        self.features, self.is_wide = frozenset[str](), False
-
-    def planned(self, start: Sequence[str], asked: frozenset[str], most: int) -> Planned:
-        """With ``start`` in the first case, what is asked for of it in all, and features of geometry up to so many."""
-        self.features = self._best(lambda: self._draw_features(start, most), self._places)
-        always, modes = [name for name in start if name in asked][:1], [mode for mode, _ in self.entry.pairs(start)]
-        self.is_wide = is_long(self.entry.op, self.features) and "vjp" in modes
-        self.is_wide &= "value" not in modes or bool(self.rng.integers(2))
-        cells = list[Cell]()
-        least, limit = (6, 8) if self.features & LATER else (CASES, MOST_CASES)
-        while len(cells) < limit:
-            cell = self._best(self._cells(always if cells else start, len(cells)), self.values)
-            is_new = self.missing is not None and _meet(self.missing, self.values(cell))
-            if not is_new and len(cells) >= least:
+    def planned(self) -> Planned:
+        cells: list[Cell] = []
+        least, most = (6, 8) if self.features & LATER else (CASES, MOST_CASES)
+        while len(cells) < most:
+            cell, values = self._cell(self.start if not cells else self.always, len(cells))
+            if not self.planner.meet(values) and len(cells) >= least:
                 break
             cells.append(cell)
-        return Planned(Goal(self.entry.op, self.entry.rank, self.features, wide=self.is_wide), tuple(cells))
-
-    def _best(self, draw: Callable[[], Item], places: Callable[[Item], Sequence[int]]) -> Item:
-        """The draw in which most is new."""
-        if self.missing is None:
-            return draw()
-        draws = [draw() for _ in range(TRIES)]
-        met = [np.asarray(places(one)) for one in draws]
-        return draws[int(np.argmax([self.missing[here[:, None, None], here[:, None], here].sum() for here in met]))]
+        return Planned(Goal(self.entry.op, self.entry.rank, self.features, wide=self.wide), tuple(cells))
 
     # --- features
 
-    def _places(self, features: Iterable[str]) -> list[int]:
-        return [PLACE[name] for name in (self.entry.op, RANK_NAMES[self.entry.rank], *features)]
+    def _is_wide(self) -> bool:
+        """Whether gradients of weights have more long sums that have not met than values have."""
+        modes = {mode for mode, _ in self.entry.pairs(self.start)}
+        if not modes >= {"value", "vjp"}:
+            return "vjp" in modes and "value" not in modes
+        long = self.planner.missing[PLACE[self.entry.op], PLACE["long_sum"]] | self.planner.missing[PLACE["long_sum"]]
+        left = long[:, [PLACE["vjp"], PLACE["value"]]].sum(axis=0)
+        return bool(left[0] > left[1])
 
-    def _draw_features(self, start: Sequence[str], most: int) -> frozenset[str]:
-        """Features of geometry that go together, and with the start; costly ones seldom."""
-        entry = self.entry
-        names = [name for name in GEOMETRY[entry.op] if name in entry.values]
-        chosen = frozenset(start).intersection(names)
-        others = [PLACE[name] for name in start if name not in chosen]
-        if entry.rank > 1 and "asymmetric" in names:
+    def _geometry(self) -> frozenset[str]:
+        chosen = frozenset(name for name in self.start if name in GEOMETRY[self.entry.op])
+        if self.entry.rank > 1 and "asymmetric" in self.entry.values:
             chosen |= {"asymmetric"}
-        for name in map(str, self.rng.permutation(names)):
-            if len(chosen) >= most:
+        while len(chosen) < (FEW_FEATURES if len(self.planner.batches) < FEW_UNTIL else MOST_FEATURES):
+            gain = self._gain_of_features(chosen)
+            best = int(np.argmax(gain))
+            if gain[best] <= 0:
                 break
-            often = self.rng.random() * COST.get(name, 1.0) < 1 and not (self.plain and name in COST)
-            if often and entry.together[PLACE[name], others].all() and entry.can_be_drawn(chosen | {name}):
-                chosen |= {name}
+            chosen |= {VALUES[best]}
         return chosen
+
+    def _gain_of_features(self, chosen: frozenset[str]) -> NDArray[np.float64]:
+        """How many new triples each feature of geometry promises, beside those chosen."""
+        entry, missing = self.entry, self.planner.missing
+        base = [PLACE[name] for name in (entry.op, RANK_NAMES[entry.rank], *chosen)]
+        promise = missing[np.ix_(base, base)].sum((0, 1)) + 0.05 * missing[base].sum((0, 1))
+        promise = promise * (1.0 + 4.0 * ~self.planner.seen)
+        gain = np.zeros(len(VALUES))
+        others = [PLACE[name] for name in self.start if name not in chosen]
+        for name in GEOMETRY[entry.op]:
+            fits = name in entry.values and name not in chosen and bool(entry.together[PLACE[name], others].all())
+            early = self.planner.is_early and name in COST
+            if fits and not early and entry.can_be_drawn(chosen | {name}):
+                gain[PLACE[name]] = promise[PLACE[name]] / COST.get(name, 1.0)
+        return gain
 
     # --- cases
 
-    def _cells(self, wanted: Sequence[str], number: int) -> Callable[[], Cell]:
-        """Draws cases whose parts go together, with everything wanted."""
-        entry = self.entry
-        pairs = [pair for pair in entry.pairs(wanted) if "long_sum" not in wanted or self._shows("long_sum", pair[0])]
-        modes = list(dict.fromkeys(mode for mode, _ in pairs))
-        mode = modes[number % len(modes)]  # they take turns
-        dtypes = [dtype for other, dtype in pairs if other == mode]
-        have = [PLACE[name] for name in (mode, *(name for name in self.features if self._shows(name, mode)))]
-        going = np.asarray(entry.together[have].all(axis=0))
-        specials, layouts = (
-            [name for name in names if name in entry.values and going[PLACE[name]]]
-            for names in (specials_of(entry.op), LAYERS)
-        )
-        if (number + number // len(MODES)) % 2 == 0:  # half have ordinary numbers: special ones hide something, too
-            specials = [name for name in specials if name in wanted]
+    def _palette(self) -> list[str]:
+        """The dtypes of the batch: the few that promise most."""
+        own = self.planner.missing[PLACE[self.entry.op]]
+        offered = [name for name in DTYPES if name in self.entry.values]
+        if self.planner.is_early and "f32" in offered:
+            return ["f32"]
+        return sorted(offered, key=lambda name: -int(own[PLACE[name]].sum()))[:3]
 
-        def draw() -> Cell:
-            dtype = self._choose(dtypes, "f32", wanted)
-            fits = entry.together[PLACE[dtype]]
-            special = self._choose([name for name in specials if fits[PLACE[name]]], "", wanted)
-            return Cell(mode, dtype, special or None, self._choose(layouts, "contiguous", wanted))
+    def _cell(self, wanted: Sequence[str], number: int) -> tuple[Cell, list[int]]:
+        """The case that brings most together, and its values."""
+        modes = self.modes if wanted == self.always else self._modes(wanted)
+        mode = modes[number % len(modes)]  # they take turns, as far as they go with what is wanted
+        have = [PLACE[name] for name in (self.entry.op, RANK_NAMES[self.entry.rank], mode)]
+        have += [PLACE[name] for name in self.features if self._shows(name, mode)]
+        left, picked = self._options(wanted, number), {"dtype": "", "special": "", "layout": ""}
+        for kind in [kind for kind in left if set(left[kind]) & set(wanted)]:
+            picked[kind] = next(name for name in left.pop(kind) if name in wanted)
+            have += self._places(picked[kind])
+        while left:
+            kind, name = self._best({"dtype": left["dtype"]} if "dtype" in left else left, have)
+            del left[kind]
+            picked[kind] = name
+            have += self._places(name)
+        return Cell(mode, picked["dtype"], picked["special"] or None, picked["layout"] or "contiguous"), have
 
-        return draw
-
-    def _choose(self, names: Sequence[str], usual: str, wanted: Sequence[str]) -> str:
-        if needed := [name for name in names if name in wanted]:
-            return needed[0]
-        if self.plain and "f32" in names:
-            return "f32"
-        if not names or (self.rng.random() < 0.5 and (usual in names or usual not in DTYPES)):
-            return usual
-        return str(self.rng.choice(names))
+    def _modes(self, wanted: Sequence[str]) -> list[str]:
+        """Those that go, with one of their dtypes, with what is wanted."""
+        modes = dict.fromkeys(mode for mode, _ in self.entry.pairs(wanted))
+        return [mode for mode in modes if "long_sum" not in wanted or self._shows("long_sum", mode)]
 
     def _shows(self, feature: str, mode: str) -> bool:
         """Whether a feature of the geometry is there in a mode."""
         if feature == "long_sum" and is_long(self.entry.op, self.features):
-            return mode in LONG_MODES[self.is_wide]
+            return mode in LONG_MODES[self.wide]
         return bool(self.entry.together[PLACE[feature], PLACE[mode]])
 
-    def values(self, cell: Cell) -> list[int]:
-        """The places of all values that meet in a case of the batch."""
-        shown = [name for name in self.features if self._shows(name, cell.mode)]
-        own = [cell.mode, cell.dtype, *implied_features(self.entry.rank, cell.dtype), cell.special, cell.layout]
-        return self._places([*shown, *(name for name in own if name in PLACE)])
+    def _options(self, wanted: Sequence[str], number: int) -> dict[str, list[str]]:
+        """What may be chosen for a case; the empty name is ordinary numbers, or a contiguous layout."""
+        found = dict(self.options)
+        for feature in {"low_precision", "integer"}.intersection(wanted):
+            found["dtype"] = [name for name in found["dtype"] if feature in implied_features(self.entry.rank, name)]
+        # Half of the cases have ordinary numbers: special ones hide something, too.
+        if (number + number // len(MODES)) % 2 == 0 and not set(found["special"]) & set(wanted):
+            found["special"] = [""]
+        return found
+
+    def _places(self, name: str) -> list[int]:
+        own = implied_features(self.entry.rank, name) if name in DTYPES else []
+        return [PLACE[value] for value in (name, *own) if value]
+
+    def _best(self, options: dict[str, list[str]], have: list[int]) -> tuple[str, str]:
+        """The kind and name that bring most together with what there is; dtypes of the palette go before others."""
+        met = np.asarray(have)
+        # Fewer than 16 values, so that the number of their pairs is less than 256.
+        gain = self.planner.missing.view(np.uint8)[met[:, None], met].sum((0, 1), np.uint8)
+        fits = self.entry.together[met].all(axis=0)
+        chance = self.planner.rng.random(len(VALUES))
+        best = (-1.0, "", "")
+        for kind, names in options.items():
+            for name in names:
+                if not name:
+                    best = max(best, (0.2, kind, name))
+                elif fits[PLACE[name]]:
+                    worth = int(gain[PLACE[name]]) + 0.4 * chance[PLACE[name]] + 1000 * (name in self.palette)
+                    best = max(best, (float(worth), kind, name))
+        return best[1], best[2]
+
+
+# --- at random -------------------------------------------------------------------------------------------------------
 
 
 def random_batch(space: CaseSpace, rng: np.random.Generator) -> Planned:
@@ -275,4 +332,37 @@ def random_batch(space: CaseSpace, rng: np.random.Generator) -> Planned:
     entry = space.entries[rng.integers(len(space.entries))]
     asked = entry.having(space.asked)
     always = [asked[rng.integers(len(asked))]] if asked else []
-    return BatchDraw(entry, rng).planned(always, space.asked, int(rng.integers(2, MOST_FEATURES + 1)))
+    features = frozenset(name for name in always if name in GEOMETRY[entry.op])
+    count = int(rng.integers(1, 5))
+    for name in map(str, rng.permutation([name for name in GEOMETRY[entry.op] if name in entry.values])):
+        often = rng.random() * COST.get(name, 1.0) < 1
+        fits = all(name == other or entry.together[PLACE[name], PLACE[other]] for other in always)
+        if len(features) < count and often and fits and entry.can_be_drawn(features | {name}):
+            features |= {name}
+    cells = [random_cell(entry, features, always, rng, i) for i in range(CASES)]
+    wide = is_long(entry.op, features) and "vjp" in entry.values and bool(rng.integers(2))
+    return Planned(Goal(entry.op, entry.rank, features, wide=wide), tuple(cells))
+
+
+def random_cell(
+    entry: RankedOperator, features: frozenset[str], always: Sequence[str], rng: np.random.Generator, number: int
+) -> Cell:
+    """A case whose parts go together; half of the cases are ordinary in each part."""
+    pairs = entry.pairs(always)
+    modes = list(dict.fromkeys(mode for mode, _ in pairs))
+    mode = modes[number % len(modes)]
+    dtype = _choose(rng, [dtype for other, dtype in pairs if other == mode], "f32", always)
+    going = (name for name in (dtype, *features) if entry.together[PLACE[name], PLACE[mode]])
+    have = [PLACE[name] for name in (mode, *going)]
+    fitting = [name for name in VALUES if name in entry.values and entry.together[have, PLACE[name]].all()]
+    special = _choose(rng, [name for name in specials_of(entry.op) if name in fitting], "", always)
+    layout = _choose(rng, [name for name in LAYERS if name in fitting], "contiguous", always)
+    return Cell(mode, dtype, special or None, layout)
+
+
+def _choose(rng: np.random.Generator, names: Sequence[str], usual: str, always: Sequence[str]) -> str:
+    wanted = [name for name in names if name in always]
+    if wanted or not names:
+        return wanted[0] if wanted else usual
+    ordinary = rng.random() < 0.5 and (usual in names or usual not in DTYPES)
+    return usual if ordinary else str(rng.choice(names))

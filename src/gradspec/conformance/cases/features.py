@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -83,26 +83,16 @@ def _without_size(axis: AxisWindow) -> tuple[int, ...]:
     return axis.kernel, axis.stride, axis.lo, axis.hi, axis.dilation
 
 
-SLIDING_TRAITS: dict[str, Callable[[Any], Any]] = {
-    "overlapping": lambda a: (a.outputs > 1) & (a.stride < extent(a)),
-    "non_divisible": lambda a: (a.size + a.lo + a.hi - extent(a)) % a.stride != 0,
-    "strided": lambda a: (a.stride > 1) & (a.outputs > 1),
-    "dilated": lambda a: (a.dilation > 1) & (a.kernel > 1),
-    "common_factor": lambda a: (np.gcd(a.stride, a.dilation) > 1) & (a.kernel > 1) & (a.outputs > 1),
-    "ceil_mode": lambda a: a.outputs > (a.size + a.lo + a.hi - extent(a)) // a.stride + 1,
-}
-"""What one axis of sliding windows gives to all; also of many axes at once, whose numbers are arrays."""
+def _overlaps(axis: AxisWindow) -> bool:
+    if isinstance(axis, Adaptive):
+        return axis.outputs > 1 and axis.size % axis.outputs != 0
+    return axis.outputs > 1 and axis.stride < extent(axis)
 
 
-def _trait(name: str) -> Callable[[Subject], bool]:
-    """Whether some axis has a trait."""
-
-    def has(axis: AxisWindow) -> bool:
-        if isinstance(axis, Adaptive):
-            return name in ("overlapping", "non_divisible") and axis.size % axis.outputs != 0
-        return bool(SLIDING_TRAITS[name](axis))
-
-    return lambda s: any(map(has, s.parts.axes))
+def _does_not_divide(axis: AxisWindow) -> bool:
+    if isinstance(axis, Adaptive):
+        return axis.size % axis.outputs != 0
+    return (axis.size + axis.lo + axis.hi - extent(axis)) % axis.stride != 0
 
 
 def _padding_only_window(s: Subject) -> bool:
@@ -160,10 +150,20 @@ def _has_huge(array: Array, dtype: str) -> bool:
 
 PREDICATES: dict[str, Callable[[Subject], bool]] = {
     "asymmetric": _asymmetric,
-    **{name: _trait(name) for name in SLIDING_TRAITS},
+    "overlapping": lambda s: any(map(_overlaps, s.parts.axes)),
+    "non_divisible": lambda s: any(map(_does_not_divide, s.parts.axes)),
+    "strided": lambda s: any(axis.stride > 1 and axis.outputs > 1 for axis in s.parts.sliding),
+    "dilated": lambda s: any(axis.dilation > 1 and axis.kernel > 1 for axis in s.parts.sliding),
+    "common_factor": lambda s: any(
+        axis.kernel > 1 and axis.outputs > 1 and gcd(axis.stride, axis.dilation) > 1 for axis in s.parts.sliding
+    ),
     "kernel_2": lambda s: {*s.parts.each("kernel")} == {2},
     "kernel_3": lambda s: {*s.parts.each("kernel")} == {3},
     "padding_only_window": _padding_only_window,
+    "ceil_mode": lambda s: (
+        bool(s.given("ceil_mode"))
+        and any(a.outputs > (a.size + a.lo + a.hi - extent(a)) // a.stride + 1 for a in s.parts.sliding)
+    ),
     "count_exclude_pad": lambda s: (
         s.given("count_include_pad") is False
         and s.given("divisor_override") is None

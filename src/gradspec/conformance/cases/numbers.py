@@ -29,9 +29,6 @@ LOWEST, HIGHEST = -5, 1
 """Ordinary numbers lie between 2^LOWEST and 2^HIGHEST, so that a thousand products of them fit into float16."""
 
 
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-
-
 @dataclass(frozen=True)
 class Numbers:
     """A source of numbers of one dtype."""
@@ -50,10 +47,6 @@ class Numbers:
     @property
     def format(self) -> Format:
         return format_named(self.dtype)
-
-    def like(self, array: Array) -> Numbers:
-        """Numbers of the dtype of an array."""
-        return Numbers(self.rng, _NAMES[array.dtype])
 
     def signs(self, shape: Shape) -> Array:
         return 1.0 - 2.0 * self.rng.integers(0, 2, shape)
@@ -134,9 +127,7 @@ ENOUGH_CHANNELS = 4
 
 def _carriers(case: CheckCase, arrays: dict[str, Array]) -> list[str]:
     """The arrays that may get numbers which hide others: the data, its tangent, the cotangent; of a convolution with
-    channels enough, the weights and the bias, too; of a reference all floats. A bias has no part in a VJP."""
-    if case.problem.is_reference:
-        return list(_floats(arrays))
+    channels enough, the weights and the bias, too. A bias has no part in a VJP."""
     found: list[str] = [name for name in ("x", "dx", "g") if name in arrays and arrays[name].size]
     if case.problem.op in CONVOLUTIONS and arrays["x"].size and _channels_touched(case, arrays) >= ENOUGH_CHANNELS:
         found += [name for name in ("weight", "dweight") if name in arrays]
@@ -160,13 +151,11 @@ def _channels_touched(case: CheckCase, arrays: dict[str, Array]) -> int:
 
 def _hide(case: CheckCase, arrays: dict[str, Array], numbers: Numbers, values: Array) -> None:
     """Put ``values`` into one sample of a convolution, or one plane of anything else, or one of them among weights."""
-    if not (carriers := _carriers(case, arrays)):
+    name = str(numbers.rng.choice(_carriers(case, arrays)))
+    if name.endswith(("weight", "bias")):
+        arrays[name].reshape(-1)[numbers.rng.integers(arrays[name].size)] = values[0]
         return
-    name = str(numbers.rng.choice(carriers))
-    if case.problem.op in CONVOLUTIONS and name.endswith(("weight", "bias")):
-        values, cells = values[:1], arrays[name].reshape(1, -1)
-    else:
-        cells = planes(arrays[name], _sample_axes(case.problem, arrays[name]))
+    cells = planes(arrays[name], _sample_axes(case.problem, arrays[name]))
     one = cells[numbers.rng.integers(len(cells))]
     places = numbers.rng.permutation(len(one))[: len(values)]
     one[places] = values[: len(places)]
@@ -174,8 +163,6 @@ def _hide(case: CheckCase, arrays: dict[str, Array], numbers: Numbers, values: A
 
 def _sample_axes(problem: Problem, array: Array) -> int:
     """How many of the last axes one plane or sample has, which no other plane or sample is combined with."""
-    if problem.is_reference:
-        return array.ndim
     if problem.op in (*CONVOLUTIONS, "unfold"):
         return problem.rank + 1
     if problem.op == "fold":
@@ -184,49 +171,47 @@ def _sample_axes(problem: Problem, array: Array) -> int:
 
 
 def _signed_zero(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
-    """Zeros of both signs; in half of the cells nothing is greater, so that a zero is the maximum."""
-    for array in _floats(arrays).values():
+    """Zeros of both signs; in half of the planes nothing is greater, so that a zero is the maximum."""
+    x = planes(arrays["x"], case.problem.rank)
+    x[::2] = -np.abs(x[::2])
+    for array in _numbers(arrays):
         flat = array.reshape(-1)
-        flat[: flat.size // 2] = -np.abs(flat[: flat.size // 2])
         zeros = numbers.rng.random(flat.size) < 0.3
-        flat[zeros] = np.copysign(0.0, numbers.signs((int(zeros.sum()),))).astype(flat.dtype)
-        flat[:2] = np.asarray([-0.0, 0.0], flat.dtype)[: flat.size]
+        flat[zeros] = np.copysign(0.0, numbers.signs((int(zeros.sum()),))).astype(numbers.type)
+        flat[:2] = np.asarray([-0.0, 0.0], numbers.type)[: flat.size]
 
 
 def _subnormal(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
-    """In all arrays, or in one of a reference: what it makes of several may vanish."""
-    floats = list(_floats(arrays).values())
-    for array in floats[case.seed % len(floats) :][:1] if case.problem.is_reference and floats else floats:
+    for array in _numbers(arrays):
         flat = array.reshape(-1)
         small = (numbers.rng.random(flat.size) < 0.5) & (flat != 0)
         small[:1] = True
-        flat[small] = numbers.like(array).subnormal((int(small.sum()),))
+        flat[small] = numbers.subnormal((int(small.sum()),))
 
 
 def _ties(case: CheckCase, arrays: dict[str, Array], numbers: Numbers) -> None:
-    """Few levels, or one, of which kinks are sums as well; many copies of the largest, or 0, as padding might be."""
-    rng, kind = numbers.rng, numbers.rng.integers(2 if case.problem.is_reference else 4)
-    inputs = _floats(arrays) if case.problem.is_reference else arrays
-    for x in (x for name, x in inputs.items() if name in case.problem.inputs):
-        low = 0 if x.dtype.kind == "u" else -1
-        if kind == 0:
-            x[...] = rng.integers(low, low + 3, x.shape).astype(x.dtype)
-        elif kind == 1:
-            x[...] = np.asarray(rng.integers(low, low + 3), x.dtype)
-        elif kind == 2:
-            x[...] = np.where(rng.random(x.shape) < 0.6, x.max(initial=1), x).astype(x.dtype)
-        else:
-            x[...] = rng.integers(low, 1, x.shape).astype(x.dtype)
+    """Few levels, one level, or many copies of the largest; sometimes 0 is the largest, as padding might be."""
+    x, rng = arrays["x"], numbers.rng
+    kind = rng.integers(4)
+    if kind == 0:
+        x[...] = rng.integers(0, 3, x.shape).astype(numbers.type)
+    elif kind == 1:
+        x[...] = np.asarray(rng.integers(0, 3), numbers.type)
+    elif kind == 2:
+        x[...] = np.where(rng.random(x.shape) < 0.6, x.max(initial=1), x).astype(numbers.type)
+    else:
+        low = numbers.type.type(0 if numbers.dtype == "u8" else -1)
+        x[...] = (rng.integers(0, 2, x.shape).astype(numbers.type) * low).astype(numbers.type)
 
 
-def _floats(arrays: dict[str, Array]) -> dict[str, Array]:
-    return {name: array for name, array in arrays.items() if array.dtype.kind not in "iub" and array.size}
+def _numbers(arrays: dict[str, Array]) -> list[Array]:
+    return [array for name, array in arrays.items() if name != "indices" and prod(array.shape)]
 
 
 SPECIALS: dict[str, Callable[[CheckCase, dict[str, Array], Numbers], None]] = {
     "ties": _ties,
-    "nan": lambda c, a, n: _hide(c, a, n, np.full(int(n.rng.integers(1, 4)), np.nan)),
-    "infinity": lambda c, a, n: _hide(c, a, n, n.signs((2,)) * np.inf),
+    "nan": lambda c, a, n: _hide(c, a, n, np.full(int(n.rng.integers(1, 4)), np.nan, n.type)),
+    "infinity": lambda c, a, n: _hide(c, a, n, (n.signs((2,)) * np.inf).astype(n.type)),
     "signed_zero": _signed_zero,
     "subnormal": _subnormal,
     "huge": lambda c, a, n: _hide(c, a, n, n.huge((2,))),

@@ -50,7 +50,7 @@ FEW_LEAVES = 1 << 17
 MOST_LEAVES = 1 << 23
 SAMPLES = 4
 """One sample of four, or one plane, may hold numbers that hide everything else."""
-USUAL_BATCHES, USUAL_PLANES, USUAL_CHANNELS = (4, 5, 7), (1, 2, 3), (2, 3, 4, 1, 5)
+USUAL_BATCHES, USUAL_CHANNELS = (4, 5, 1, 2, 3), (2, 3, 4, 1, 5)
 """Sizes of axes in a domain that does not exclude them."""
 TRIES = 24
 Counts: TypeAlias = tuple[int, int, int]
@@ -326,36 +326,42 @@ class _Builder:
         long = self.long.get(f"block_{name}")
         return self.one_of(name, (long,), long, divisor) if long else self.one_of(name, usual, least, divisor)
 
-    @property
-    def is_smooth(self) -> bool:
-        return self.goal.op == "smooth_max_pool"
-
-    def lead(self, least: int) -> Shape:
-        """The axes before the channels, with so many samples together; with ``batch`` in the domain there is one."""
-        usual: Sequence[int | None] = (SAMPLES,) if self.is_smooth else USUAL_BATCHES
-        if self.goal.has("empty_batch"):
-            usual, least = (0,), 0
-        elif self.goal.bare or self.goal.style == "heavy":
-            usual = (HEAVY_SAMPLES if self.goal.style else None,)
-        elif self.long:  # one sample beside a long axis, or four where one may hold numbers that hide others
-            enough = self.goal.has("block_channels") and self.goal.op != "conv_transpose"
-            usual = (1,) if self.goal.size or enough else (SAMPLES,)
-        batch = self.size_of("batch", usual, least)
-        if batch is None:
-            return ()
-        several = usual is USUAL_BATCHES and "batch" not in self.goal.domain and self.rng.random() < 0.3
-        return (batch, 2) if several else (batch,)
+    def outer_within(self, cells: int) -> Shape:
+        """The same axes as the domain has them: with ``batch`` there is one before the channels."""
+        none = (None,) if self.goal.bare else ()
+        least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
+        batches, numbers = (self.beside, (1,)) if self.long else (USUAL_BATCHES, USUAL_CHANNELS)
+        batch = 0 if self.goal.has("empty_batch") else self.size_of("batch", (*none, *batches), 1)
+        lead: Shape = () if batch is None else (batch,)
+        if lead and "batch" not in self.goal.domain and not self.long and self.rng.random() < 0.3:
+            lead = (*lead, 2)
+        each = -(-least // max(prod(lead), 1))
+        channels = 0 if self.goal.has("zero_channels") else self.size_of("channels", (*none, *numbers), each)
+        return lead if channels is None else (*lead, channels)
 
     def outer(self, cells: int) -> Shape:
-        """The axes before the spatial ones of a pooling: leading ones and channels."""
-        least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
-        lead = self.lead(1)
-        usual: Sequence[int | None] = (
-            (None,) if self.goal.bare else (1,) if self.long or self.is_smooth else USUAL_PLANES
-        )
-        each = -(-least // max(prod(lead), 1))
-        channels = 0 if self.goal.has("zero_channels") else self.size_of("channels", usual, each)
-        return lead if channels is None else (*lead, channels)
+        """The axes before the spatial ones of a pooling: ``(*lead, channels)``, at least four planes."""
+        if self.long or "batch" in self.goal.domain or "channels" in self.goal.domain:
+            return self.outer_within(cells)
+        if self.goal.has("zero_channels"):
+            return (int(self.rng.integers(1, 4)), 0)
+        if self.goal.has("empty_batch"):
+            return (0, int(self.rng.integers(1, 4)))
+        if self.goal.bare:
+            return ()
+        return self.enlarge([(4,), (5,), (2, 3), (3, 2), (4, 1), (1, 5), (2, 1, 2)][self.rng.integers(7)], cells)
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """Samples beside a long axis: one, or four where one may hold numbers that hide others."""
+        enough = self.goal.has("block_channels") and self.goal.op != "conv_transpose"
+        return (1,) if self.goal.size or enough else (SAMPLES,)
+
+    def enlarge(self, shape: Shape, cells: int) -> Shape:
+        """Where many cells are wanted, more samples until there are."""
+        if not self.goal.has("large"):
+            return shape
+        return (max(shape[0], -(-LARGE // max(prod(shape[1:]) * cells, 1))), *shape[1:])
 
     def sliding_pool(self) -> Problem:
         lead = self.outer(max(prod(self.sizes), prod(self.outputs)))
@@ -405,29 +411,58 @@ class _Builder:
         return self.problem(self.samples(cells), counts, has_bias)
 
     def samples(self, cells: int) -> Shape:
-        """The axes before the channels of a convolution."""
-        least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
-        return self.lead(-(-LONG_SUM // prod(self.outputs)) if self.goal.has("long_sum") and self.goal.wide else least)
+        if self.long or "batch" in self.goal.domain:
+            least = -(-LARGE // max(cells, 1)) if self.goal.has("large") else 1
+            least = -(-LONG_SUM // prod(self.outputs)) if self.goal.has("long_sum") and self.goal.wide else least
+            some = self.beside if self.long else USUAL_BATCHES
+            usual = (0,) if self.goal.has("empty_batch") else (*((None,) if self.goal.bare else ()), *some)
+            batch = self.size_of("batch", usual, 0 if usual == (0,) else least)
+            return () if batch is None else (batch,)
+        if self.goal.has("empty_batch"):
+            return (0,) if self.rng.random() < 0.7 else (2, 0)
+        if self.goal.bare:
+            return ()
+        if self.goal.style == "heavy":
+            return (HEAVY_SAMPLES,)
+        shape = [(SAMPLES,), (SAMPLES,), (5,), (2, 2)][self.rng.integers(4)]
+        is_long = self.goal.has("long_sum") and self.goal.wide
+        return (-(-LONG_SUM // prod(self.outputs)),) if is_long else self.enlarge(shape, cells)
 
-    def channels(self) -> tuple[int, int, int] | None:
-        """Groups, channels in and channels out; None where those drawn do not go together."""
-        goal, many = self.goal, self.long.get("block_groups", 0)
-        ins, outs = CHANNELS.get(goal.style, ((1, 2),) * 2 if self.long else (USUAL_CHANNELS,) * 2)
+    def channels_within(self) -> tuple[int, int, int] | None:
+        """Groups, channels in and channels out, from a domain; None where this draw has none that go together."""
+        goal, usual, many = self.goal, (1, 2) if self.long else USUAL_CHANNELS, self.long.get("block_groups", 0)
         if goal.has("depthwise") or (many and not goal.has("grouped") and self.rng.random() < 0.7):
             groups = channels = self.one_of("channels", (many,) if many else (2, 3, 4), many or 2) or 1
             others = self.one_of("out_channels", [n * groups for n in (1, 2, 3)], 1, groups)
         else:
             several = goal.has("grouped")
             groups = self.size_of("groups", (2, 3, 4) if several else (1,), 2 if several else 0) or 1
-            least = 2 * groups if several else groups
+            least = 2 * groups if goal.has("grouped") else groups
             if goal.has("large") and "batch" in goal.domain:
                 least = max(least, -(-LARGE // max(prod(self.sizes), 1)))
-            channels = self.size_of("channels", [n * groups for n in ins], least, groups) or 0
-            others = self.size_of("out_channels", [n * groups for n in outs], groups, groups)
+            channels = self.size_of("channels", [n * groups for n in usual], least, groups) or 0
+            others = self.size_of("out_channels", [n * groups for n in usual], groups, groups)
         if goal.has("zero_channels"):
             is_first = self.rng.random() < 0.6 and goal.domain.allows("channels", 0)
             channels, others = (0, others) if is_first else (channels, 0)
         return None if others is None or channels % groups or others % groups else (groups, channels, others)
+
+    def channels(self) -> tuple[int, int, int] | None:
+        """Groups, channels in and channels out."""
+        if self.long or any(name in self.goal.domain for name in ("groups", "channels", "out_channels", "batch")):
+            return self.channels_within()
+        rng = self.rng
+        if self.goal.has("zero_channels"):
+            return (1, 0, int(rng.integers(1, 4))) if rng.random() < 0.6 else (1, int(rng.integers(1, 4)), 0)
+        if self.goal.has("depthwise"):
+            channels = int(rng.integers(2, 5))
+            return channels, channels, channels * int(rng.integers(1, 4))
+        if self.goal.has("grouped"):
+            groups = int(rng.integers(2, 4))
+            each, others = [(2, 3), (3, 2), (2, 1), (3, 4)][rng.integers(4)]
+            return groups, groups * each, groups * others
+        some = CHANNELS.get(self.goal.style, ((1, 2), (2, 3), (3, 2), (3, 4), (2, 5), (4, 1), (4, 4)))
+        return 1, *some[rng.integers(len(some))]
 
     def columns(self) -> Problem:
         """Of unfolding and folding; columns always have a channel axis."""

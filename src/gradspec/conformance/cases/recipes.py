@@ -13,7 +13,7 @@ from itertools import zip_longest
 import numpy as np
 
 from gradspec.conformance.cases.axes import BEYOND_GRID, BLOCKS, SIZES, most, sizes_around
-from gradspec.conformance.cases.combinations import GEOMETRY, INDEX_SPECIALS, CaseSpace, RankedOperator
+from gradspec.conformance.cases.combinations import GEOMETRY, INDEX_SPECIALS, PLACE, CaseSpace, RankedOperator
 from gradspec.conformance.cases.cover import Cell, Planned
 from gradspec.conformance.cases.problems import Goal
 from gradspec.conformance.model.case import REGIMES
@@ -39,15 +39,12 @@ class Recipe:
         """The batch of an entry, or None where too much of it is not offered."""
         if entry.op not in self.ops or entry.rank not in self.ranks or not self.features <= entry.values:
             return None
-        cells = [cell for cell in self._cells() if self._goes(entry, cell)]
+        cells = [cell for cell in self._cells() if _goes(entry, cell, self.features)]
         if not cells:
             return None
         cells = [cells[i % len(cells)] for i in range(min(self.cases, 4 * len(cells)))]
         goal = Goal(entry.op, entry.rank, self.features, style=self.style, tie_rule=self.tie_rule)
         return Planned(goal, tuple(cells))
-
-    def _goes(self, entry: RankedOperator, cell: Cell) -> bool:
-        return (cell.mode, cell.dtype) in entry.pairs([*self.features, *([cell.special] if cell.special else [])])
 
     def _cells(self) -> Iterator[Cell]:
         for i in range(len(self.modes) * max(len(self.dtypes), len(self.specials), len(self.regimes))):
@@ -57,6 +54,14 @@ class Recipe:
             yield Cell(self.modes[mode], dtype, special or None, "contiguous", regime)
 
 
+def _goes(entry: RankedOperator, cell: Cell, features: frozenset[str]) -> bool:
+    wanted = [*features, *([cell.special] if cell.special else [])]
+    if (cell.mode, cell.dtype) not in entry.pairs():
+        return False
+    places = [PLACE[name] for name in (cell.mode, cell.dtype)]
+    return all(name in entry.values and entry.together[PLACE[name], places].all() for name in wanted)
+
+
 _SHORT = ("f16", "bf16", "f32")
 _HIDDEN = ("infinity", "nan", "huge")
 _TIED = ("ties", "nan", "infinity", "ties")
@@ -64,7 +69,7 @@ _TIED = ("ties", "nan", "infinity", "ties")
 RECIPES = (
     Recipe(("max_pool",), (2,), "wide_window", specials=("", "ties", "nan")),
     Recipe(("conv_transpose",), (2,), "strided", specials=_HIDDEN),
-    Recipe(("max_pool",), (2,), specials=("", "ties", "nan")),
+    Recipe(("max_pool",), (2,), "three_taps", specials=("", "ties", "nan")),
     Recipe(("max_pool",), (2,), specials=_TIED, tie_rule="all"),
     Recipe(("smooth_max_pool",), (1,), dtypes=("f64", "f32"), regimes=("rounding", "rounding", "exact_sum")),
     Recipe(("max_unpool",), (1, 2), "simple", ("value", "vjp", "jvp"), _SHORT, INDEX_SPECIALS[::-1], ("rounding",)),
@@ -79,7 +84,7 @@ RECIPES = (
     Recipe(("max_pool",), (1, 2), "nothing_read", specials=("", "nan")),
     Recipe(("conv",), (1, 2), "strided", specials=_HIDDEN),
     Recipe(("max_pool",), (1,), "wide_window", specials=("", "ties", "infinity")),
-    Recipe(("avg_pool",), (1,)),
+    Recipe(("avg_pool",), (1,), "three_taps"),
     Recipe(("conv",), (1, 2), features=frozenset({"empty_batch"}), cases=6),
     Recipe(("adaptive_max_pool",), (1, 2), "wide_window", specials=_TIED, tie_rule="split"),
     Recipe(("global_max_pool",), (1, 2), specials=_TIED, tie_rule="all"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gradspec.conformance.cases.numbers import SPECIALS, Numbers
+from gradspec.conformance.cases.numbers import Numbers
 from gradspec.conformance.model.case import CheckCase
 from gradspec.conformance.model.problem import FLOATS, Array, Call, Problem, Shape
 from gradspec.conformance.model.reference import Reference, array_types, classes, reference_of, room
@@ -38,12 +38,10 @@ class ReferenceDrawing:
             made |= dict(zip(self.problem.inputs, given, strict=False))
         else:
             kind, _, which = (self.case.special or "").partition(" ")
-            if kind == "masked":
-                self._mask(made)
-            elif kind == "kink":
+            if kind == "kink":
                 made, _ = at_kink(self.reference, self.problem, made, int(which), self.rng)
             elif kind:
-                SPECIALS[kind](self.case, made, self._numbers(floats[0]))
+                SPECIALS[kind](self, made, [name for name in floats if made[name].size])
             made |= {
                 name: draw_values(text, made[name], room(self.problem, name), self.rng)
                 for name, text in self.reference.values.items()
@@ -67,13 +65,6 @@ class ReferenceDrawing:
         if self.case.regime == "impulse":
             return np.full(t.shape, self.rng.integers(classes(self.problem, name)), t.dtype.numpy)
         return self.rng.integers(0, classes(self.problem, name), t.shape).astype(t.dtype.numpy)
-
-    def _mask(self, arrays: dict[str, Array]) -> None:
-        """A mask, or labels, all of one value."""
-        for name, t in self.types.items():
-            if not t.is_float:
-                most = classes(self.problem, name) - 1 if t.is_integer else 1
-                arrays[name][...] = min(self.case.seed % 2, most)
 
 
 # --- regimes ----------------------------------------------------------------------------------------------------------
@@ -126,6 +117,65 @@ REGIMES: dict[str, Callable[[Numbers, Shape], Array]] = {
     "huge": _make_scaled(lambda numbers: int(np.log2(float(numbers.format.largest))) // 3),
 }
 """How most numbers are drawn."""
+
+# --- special numbers --------------------------------------------------------------------------------------------------
+
+
+def _put_special(
+    drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str], values: Callable[[Numbers], Array]
+) -> None:
+    """Into a few cells of one array."""
+    if not names:
+        return
+    name = names[drawn.case.seed % len(names)]
+    flat, found = arrays[name].reshape(-1), values(drawn._numbers(name))
+    places = drawn.rng.permutation(flat.size)[: len(found)]
+    flat[places] = found[: len(places)]
+
+
+def _ties(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    """Few different numbers, in the inputs alone."""
+    kind = drawn.case.seed % 3
+    for name in (name for name in names if name in drawn.problem.inputs):
+        x = arrays[name]
+        levels = drawn.rng.integers(-1, 2, x.shape) if kind else np.full(x.shape, drawn.rng.integers(-1, 2))
+        x[...] = levels.astype(x.dtype)
+
+
+def _signed_zero(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    for name in names:
+        flat = arrays[name].reshape(-1)
+        zeros = drawn.rng.random(flat.size) < 0.3
+        zeros[:2] = True
+        signs = np.where(drawn.rng.random(flat.size) < 0.5, -0.0, 0.0)
+        flat[zeros] = signs[zeros].astype(flat.dtype)
+
+
+def _subnormal(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    for name in names[drawn.case.seed % len(names) :][:1] if names else ():
+        flat = arrays[name].reshape(-1)
+        few = drawn.rng.random(flat.size) < 0.5
+        few[:1] = True
+        flat[few] = drawn._numbers(name).subnormal((int(few.sum()),))
+
+
+def _masked(drawn: ReferenceDrawing, arrays: dict[str, Array], names: Sequence[str]) -> None:
+    """A mask, or labels, all of one value."""
+    for name, t in drawn.types.items():
+        if not t.is_float:
+            most = classes(drawn.problem, name) - 1 if t.is_integer else 1
+            arrays[name][...] = min(drawn.case.seed % 2, most)
+
+
+SPECIALS: dict[str, Callable[[ReferenceDrawing, dict[str, Array], Sequence[str]], None]] = {
+    "ties": _ties,
+    "nan": lambda d, a, names: _put_special(d, a, names, lambda n: np.full(int(n.rng.integers(1, 3)), np.nan, n.type)),
+    "infinity": lambda d, a, names: _put_special(d, a, names, lambda n: (n.signs((2,)) * np.inf).astype(n.type)),
+    "signed_zero": _signed_zero,
+    "subnormal": _subnormal,
+    "masked": _masked,
+}
+"""What is put among them; numbers at a ``kink`` are found below."""
 
 # --- kinks ------------------------------------------------------------------------------------------------------------
 

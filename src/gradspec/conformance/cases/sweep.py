@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, product
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.conformance.cases.axes import COMMON, VECTORS, WINDOWS, DrawnAxis, Row, row_axes, size_axes
+from gradspec.conformance.cases.axes import DrawnAxis, output_count
 from gradspec.conformance.cases.combinations import RankedOperator
 from gradspec.conformance.cases.numbers import generator
 from gradspec.conformance.cases.problems import assemble
@@ -34,6 +34,9 @@ from gradspec.conformance.model.problem import (
     Problem,
 )
 
+Row: TypeAlias = dict[str, Any]
+"""A level of every factor."""
+
 CASES, FIRST, FIRST_CASES = 3, 384, 288
 """Of a batch. Where operators are many and each has its turn seldom, so many first batches are long."""
 CANDIDATES = 48
@@ -42,6 +45,20 @@ MOST_LEAVES, SMOOTH_LEAVES = 1 << 15, 1 << 9
 """Of a case; a row that would have more has fewer windows along all axes but the last. Exponentials take long to
 enclose."""
 
+STRIDES = {"unit": 1, "two": 2, "three": 3, "kernel": 0}
+"""Strides of all axes, of the last or of the others; 0 is the kernel."""
+DILATIONS = ("none", "all", "last", "others", "stride", "multiple")
+"""Which axes are dilated, by 2; or all, by the stride of each axis or twice that."""
+COMMON: tuple[Row, ...] = (
+    {"kernel": 3, "stride": "two", "padding": "half"},
+    {"kernel": 2, "stride": "kernel", "padding": "none"},
+    {"kernel": 3, "stride": "unit", "padding": "half"},
+    {"kernel": 4, "stride": "kernel", "padding": "none"},
+    {"kernel": "wide", "stride": "kernel", "padding": "none"},
+    {"kernel": "whole", "stride": "unit", "padding": "none"},
+    {"kernel": "long", "stride": "unit", "padding": "half"},
+)
+"""The windows that kernels are written for, without dilation: of few taps, patches, all cells, and many taps."""
 CHANGES: tuple[tuple[str, Any], ...] = (
     *(("dilation", level) for level in ("last", "others", "all")),
     *(("padding", level) for level in ("none", "half", "sided")),
@@ -58,6 +75,11 @@ LARGE = {"height": 2, "width": 1}
 """The first of the levels that others have there: fast paths ask for several rows."""
 WIDTHS = {"few": (1, 4), "vector": (5, 17), "vectors": (18, 40), "tiles": (41, 90)}
 """Windows along the last axis; bins, or cells where there is one window."""
+VECTORS = {"any": (1, 1), "outputs": (4, 1), "cells": (1, 4), "both": (4, 4)}
+"""What the windows and the cells along the last axis are multiples of: fast paths ask for whole vectors of either."""
+MANY_TAPS = ("long", "whole")
+"""Kernels of more taps than paths for small windows take: of many windows along the last axis, or of one over the last
+two."""
 GROUPS = {
     "one": (1, 1, 1),
     "plain": (1, 5, 17),
@@ -99,7 +121,14 @@ def factors_of(op: str, entries: Sequence[RankedOperator]) -> dict[str, tuple[An
         "vectors": tuple(VECTORS),
     }
     if op in SLIDING:
-        factors |= WINDOWS
+        factors |= {
+            "kernel": (3, 2, 4, "mixed", "wide", "long", "whole"),
+            "stride": tuple(STRIDES),
+            "strided": ("all", "last", "others"),
+            "dilation": DILATIONS,
+            "padding": ("none", "half", "sided", "beyond"),
+            "rest": ("none", "any", "last", "others"),
+        }
     if op in CONVOLUTIONS:
         return factors | {"groups": tuple(GROUPS), "bias": (True, False), "lead": ((), (1,), (3,))}
     options = tuple(name for name, (_, ops) in OPTIONS.items() if op in ops)
@@ -208,13 +237,13 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     counts = [*others[:-1], *[row["height"]][: rank - 1], width]
     if op not in SLIDING:
         return _binned(op, row, _few(counts, MOST_LEAVES // (prod(lead) * 4**rank)), rng)
-    axes = row_axes(row, rank, rng)
+    axes = _axes(row, rng)
     counts[-2:] = [1] * len(counts[-2:]) if row["kernel"] == "whole" else counts[-2:]
     kernel, leaves = prod(axis.kernel for axis in axes), SMOOTH_LEAVES if op == "smooth_max_pool" else MOST_LEAVES
     lead = lead if kernel * prod(lead) <= leaves else (2,)
     (*before, channels), (groups, inner, outer) = lead or (2,), GROUPS[row.get("groups", "one")]
     most = leaves // (kernel * groups * inner * outer * prod(lead))
-    axes = size_axes(row, axes, _few(counts, most), most, rng)
+    axes = _sized(row, axes, _few(counts, most), most, rng)
     if op in CONVOLUTIONS:
         if op == "conv_transpose":  # it writes what a convolution of these windows reads
             axes = [axis._replace(size=axis.outputs) for axis in axes]
@@ -225,6 +254,63 @@ def problem_of(op: str, row: Row, rng: np.random.Generator) -> Problem:
     options |= {"count_include_pad": True, "divisor_override": None} if op in AVERAGES else {}
     options |= {"beta": float(rng.choice((1.0, -1.0))), "padding_mode": "zeros"} if op == "smooth_max_pool" else {}
     return assemble(op, axes, lead, **(options | OPTIONS[row["option"]][0]))
+
+
+def _axes(row: Row, rng: np.random.Generator) -> list[DrawnAxis]:
+    """The windows of every axis, whose sizes are not known yet: in some rows planes, along two axes.
+
+    Only the last two are padded beyond half a window.
+    """
+    rank, found = row["rank"], []
+    planar = (rank == 4 and row["kernel"] != 2) or rng.random() < 0.3
+    for i in range(rank):
+        last, k = i == rank - 1, row["kernel"]
+        if i < rank - 2 and (planar or k in MANY_TAPS):
+            k = 1
+        elif k == "mixed":
+            k = int(rng.integers(1, 5))
+        elif k == "wide":
+            k = int(rng.integers(5, 12)) if last else int(rng.integers(1, 3))
+        elif k in MANY_TAPS:
+            k = int(rng.integers(5, 10) if k == "whole" and rank > 1 else rng.integers(26, 71) if last else 1)
+        s = STRIDES[row["stride"] if row["strided"] in ("all", "last" if last else "others") else "unit"] or k
+        d = _dilation(row["dilation"], last, s)
+        extent = d * (k - 1) + 1
+        low, high = (int(n) for n in rng.integers(0, extent, 2))
+        padding = row["padding"] if i >= rank - 2 or row["padding"] == "none" else "half"
+        if padding != "sided":
+            low = high = {"none": 0, "half": extent // 2, "beyond": extent - 1 + int(rng.integers(2))}[padding]
+        found.append(DrawnAxis(0, k, s, low, high, d))
+    return found
+
+
+def _dilation(level: str, last: bool, stride: int) -> int:
+    """
+    >>> [_dilation(level, True, 3) for level in DILATIONS]
+    [1, 2, 2, 1, 3, 6]
+    """
+    if level in ("stride", "multiple"):
+        return stride * (1 + (level == "multiple"))
+    return 1 + (level == "all" or level == ("last" if last else "others"))
+
+
+def _sized(row: Row, axes: list[DrawnAxis], counts: list[int], most: int, rng: np.random.Generator) -> list[DrawnAxis]:
+    """The axes with the cells that so many windows need, and the rest that no further window has."""
+    found = []
+    for i, (axis, count) in enumerate(zip(axes, counts, strict=True)):
+        extent = axis.dilation * (axis.kernel - 1) + 1
+        more = int(rng.integers(axis.stride)) if row["rest"] == "any" else 0
+        if row["rest"] == ("last" if i == len(axes) - 1 else "others") and axis.stride > 1:
+            more = int(rng.integers(1, axis.stride))
+        few, each = VECTORS[row["vectors"] if i == len(axes) - 1 and row["kernel"] != "whole" else "any"]
+        least = extent - axis.lo - axis.hi + more - axis.stride
+        upper = max(count, min(count + few * each - 1, most // prod(counts[:-1])))
+        fits = (n for n in range(upper, 0, -1) if n % few == (n * axis.stride + least) % each == 0)
+        size = max(1, next(fits, count) * axis.stride + least)
+        outputs = int(output_count(size, extent, axis.stride, axis.lo, axis.hi, False))
+        rest = size - ((outputs - 1) * axis.stride + extent - axis.lo - axis.hi)
+        found.append(axis._replace(size=size, outputs=outputs, extra=rest))
+    return found
 
 
 def _few(counts: Sequence[int], most: int) -> list[int]:
