@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count, islice, takewhile
 from typing import Generic, TypeVar
 
@@ -39,6 +38,8 @@ CASES, MOST_CASES = 7, 12
 """Of a batch: every mode, and more while they bring something new. Costly batches have fewer."""
 MOST_FEATURES, FEW_FEATURES, FEW_UNTIL = 5, 3, 36
 """Of a batch, and of the first ones: features hide each other."""
+OTHERS = 12
+"""Cases that are looked at before each batch, until there are no others."""
 PLAIN_BATCHES = 12
 """The first batches are of one dtype each: kernels that are compiled when first called are few that way."""
 LAYERS = ("channels_last", "non_contiguous")
@@ -111,17 +112,12 @@ class LazyList(Generic[Item]):
         return len(self._made)
 
 
-@lru_cache(maxsize=8)
-def plan(space: CaseSpace, others: tuple[tuple[int, ...], ...] = ()) -> LazyList[Planned]:
-    """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end."""
-    return LazyList(_plan_batches(space, others))
+def plan(space: CaseSpace, others: Iterable[Sequence[int]]) -> Iterator[Planned]:
+    """Batches that, with other cases of these values, bring all triples of a space together; costly ones at the end.
 
-
-def _plan_batches(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iterator[Planned]:
-    planner = _Planner(space)
-    for values in others:
-        planner.meet(values)
-    planner.seen[:] = False
+    The others are asked for bit by bit, as most runs are short.
+    """
+    planner = _Planner(space, iter(others))
     met, later = Counter[str](), list[Planned]()
     for planned in planner.run():
         costly = planned.goal.features & LATER
@@ -136,8 +132,8 @@ def _plan_batches(space: CaseSpace, others: tuple[tuple[int, ...], ...]) -> Iter
 class _Planner:
     """What has not met yet, and the batches so far."""
 
-    def __init__(self, space: CaseSpace) -> None:
-        self.space, self.missing = space, space.triples()
+    def __init__(self, space: CaseSpace, others: Iterator[Sequence[int]]) -> None:
+        self.space, self.missing, self.others = space, space.triples(), others
         self.rng = generator(0)
         self.seen = np.zeros(len(VALUES), np.bool_)
         self.batches: list[Planned] = []
@@ -146,6 +142,8 @@ class _Planner:
         by_op = self.space.by_op()
         while by_op:
             for op in list(by_op):
+                for values in islice(self.others, OTHERS):
+                    self.missing[np.ix_(values, values, values)] = False
                 if self._add_batch(by_op[op]):
                     yield self.batches[-1]
                 else:
