@@ -75,7 +75,7 @@ class Hanging(Right):
 
     def max_pool(self, x, kernel_size, stride):
         if is_deadly(x):
-            if mark := os.environ.get("GRADSPEC_TEST_MARK"):
+            if mark := os.environ.get("TEST_MARK"):
                 leave(mark)
             time.sleep(3600)
         return super().max_pool(x, kernel_size, stride)
@@ -85,7 +85,7 @@ class Unlucky(Right):
     """Killed once by somebody else, at a case that is right."""
 
     def max_pool(self, x, kernel_size, stride):
-        mark = os.environ["GRADSPEC_TEST_MARK"]
+        mark = os.environ["TEST_MARK"]
         if is_deadly(x) and not os.path.exists(mark):
             leave(mark)
             os.kill(os.getpid(), signal.SIGKILL)

@@ -264,7 +264,7 @@ def mark(monkeypatch):
                 known.clear()
                 known.update(asking)
 
-        monkeypatch.setenv("GRADSPEC_TEST_MARK", str(file))
+        monkeypatch.setenv("TEST_MARK", str(file))
         maker = threading.Thread(target=make)
         maker.start()
         yield file
