@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cases import TRAITS, OpCase, Shape
 
-few = settings(max_examples=30, deadline=None)
-many = settings(max_examples=50, deadline=None)
+few = settings(max_examples=60, deadline=None)
+many = settings(max_examples=100, deadline=None)
 
 POOLINGS = ("max_pool", "avg_pool", "smooth_max_pool")
 CONVOLUTIONS = ("conv", "conv_transpose")

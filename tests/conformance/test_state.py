@@ -54,7 +54,7 @@ def test_a_planted_mistake_is_found(kernel, cases):
 @pytest.mark.rows(1)
 @pytest.mark.parametrize("kernel", kernels.RIGHT, ids=lambda kernel: kernel.__name__)
 def test_right_kernels_may_keep_what_they_like(kernel, cases):
-    few = {op: some[:60] for op, some in cases.items()}
+    few = {op: some[:120] for op, some in cases.items()}
     assert list(defects(kernel, few)) == []
 
 

@@ -67,11 +67,11 @@ def test_masked_attention_is_compiled_throughout(name):
 
 
 def test_a_query_that_sees_nothing_gets_zero():
-    seen = torch.tensor([[0.0, -inf], [-inf, -inf]])
+    seen = torch.tensor([[0.0, -inf], [-inf, -inf]], dtype=torch.float64)
     module = Around(nn.Identity(), lambda m, x: nn.functional.scaled_dot_product_attention(x, x, x, seen))
-    x = torch.randn(2, 3, requires_grad=True)
+    x = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
     expected = module(x)
     value, pulled = gs.from_torch(module, x).vjp()(x.detach(), torch.ones_like(x))
-    np.testing.assert_allclose(value, expected.detach(), rtol=1e-5)
-    np.testing.assert_allclose(pulled, *torch.autograd.grad(expected.sum(), x), rtol=1e-5)
+    np.testing.assert_allclose(value, expected.detach(), rtol=1e-13)
+    np.testing.assert_allclose(pulled, *torch.autograd.grad(expected.sum(), x), rtol=1e-13)
     assert not value[1].any()
