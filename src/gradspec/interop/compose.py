@@ -75,8 +75,8 @@ MOST_SLICES = 16
 Function: TypeAlias = Callable[..., Any]
 
 
-def namesakes(module: ModuleType, names: str) -> dict[str, Function]:
-    """Functions that another library has under the same names."""
+def functions_named(module: ModuleType, names: str) -> dict[str, Function]:
+    """The functions of a module by their names, which other libraries have for them, too."""
     return {name: getattr(module, name) for name in names.split()}
 
 

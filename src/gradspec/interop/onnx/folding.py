@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gradspec.graph.ir import Array
-from gradspec.interop.compose import namesakes
+from gradspec.interop.compose import functions_named
 from gradspec.interop.onnx.node import OnnxNode
 from gradspec.spec.errors import FormatError, UnsupportedError
 
@@ -83,7 +83,7 @@ ALIKE = "abs ceil equal floor greater less round sign sqrt where"
 """Operators that NumPy has under the same names, but for their first letters."""
 
 ARITHMETIC: dict[str, Callable[..., Any]] = {
-    **{name.capitalize(): _each(function) for name, function in namesakes(np, ALIKE).items()},
+    **{name.capitalize(): _each(function) for name, function in functions_named(np, ALIKE).items()},
     "Add": _each(np.add),
     "Sub": _each(np.subtract),
     "Mul": _each(np.multiply),

@@ -12,6 +12,7 @@ Function: TypeAlias = Callable[..., Any]
 
 
 def at_rank(operator: Function, rank: int) -> Function:
+    """The operator over so many axes, which takes sequences of one entry, and empty ones, as torch does."""
     stem = operator.__name__
     ranked: Any = ranked_operator(f"{stem}{rank}d", (stem,), {stem: operator})
 

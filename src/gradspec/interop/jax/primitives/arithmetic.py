@@ -14,7 +14,7 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Op, Var
 from gradspec.graph.types import bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from gradspec.interop import compose, indexing
-from gradspec.interop.compose import namesakes
+from gradspec.interop.compose import functions_named
 from gradspec.interop.jax.primitives.layout import (
     Rule,
     Sizes,
@@ -446,8 +446,8 @@ def _as_transposed(x: Var, w: Var, padding: Pairs, gaps: Sizes, dilation: Sizes,
 
 
 RULES: dict[str, Rule] = {
-    **namesakes(ops, "neg abs sqrt exp log sin cos atan tanh erf floor"),
-    **namesakes(compose, "ceil tan asin acos sinh cosh asinh acosh atanh erfc"),
+    **functions_named(ops, "neg abs sqrt exp log sin cos atan tanh erf floor"),
+    **functions_named(compose, "ceil tan asin acos sinh cosh asinh acosh atanh erfc"),
     "add": _unless(_match_log_sum_exp, ops.add),
     "add_any": ops.add,
     "sub": _unless(_match_difference, ops.sub),

@@ -16,7 +16,7 @@ from gradspec.graph.builder import apply
 from gradspec.graph.ir import Var
 from gradspec.graph.types import boolean, i32, i64, number_as, u8
 from gradspec.interop import compose
-from gradspec.interop.compose import namesakes
+from gradspec.interop.compose import functions_named
 from gradspec.interop.indexing import with_places
 from gradspec.interop.torch.aten.table import (
     axes_of,
@@ -284,7 +284,7 @@ def _threshold(x: Var, threshold: float, value: float) -> Var:
     return _where(compose.less_equal(*_ordered(x, threshold)), value, x)
 
 
-def _first(function: Callable[..., Var]) -> Callable[..., tuple[Var]]:
+def _take_first(function: Callable[..., Var]) -> Callable[..., tuple[Var]]:
     """The first of several results; a model that uses another is refused."""
 
     @wraps(function)
@@ -304,8 +304,8 @@ def _rounding(function: Callable[[Var], Var]) -> Callable[[Var], Var]:
 
 
 OF_FLOATS: dict[str, Callable[..., Var]] = {
-    **namesakes(ops, "exp log sqrt erf sin cos atan tanh sigmoid"),
-    **namesakes(compose, "tan asin acos sinh cosh asinh acosh atanh erfc"),
+    **functions_named(ops, "exp log sqrt erf sin cos atan tanh sigmoid"),
+    **functions_named(compose, "tan asin acos sinh cosh asinh acosh atanh erfc"),
     "exp2": lambda x: ops.exp(x * log_of(2)),
     "expm1": compose.exp_minus_one,
     "log1p": compose.log_one_plus,
@@ -317,8 +317,8 @@ OF_FLOATS: dict[str, Callable[..., Var]] = {
 reads_each(
     {
         **{name: _of_floats(function) for name, function in OF_FLOATS.items()},
-        **namesakes(ops, "neg abs relu leaky_relu silu"),
-        **namesakes(compose, "mish hardswish hardsigmoid celu"),
+        **functions_named(ops, "neg abs relu leaky_relu silu"),
+        **functions_named(compose, "mish hardswish hardsigmoid celu"),
         "sign sgn": lambda x: x if x.dtype is boolean else compose.sign(x),
         "floor": _rounding(ops.floor),
         "ceil": _rounding(compose.ceil),
@@ -368,7 +368,7 @@ def _terms(x: Var, dtype: torch.dtype | None) -> Var:
     return to_dtype(x, dtype) if dtype or x.type.is_float else to_dtype(x, i64)
 
 
-def _over(function: Callable[..., Var], prepare: Callable[..., Var] = to_dtype) -> Callable[..., Var]:
+def _reduce_over(function: Callable[..., Var], prepare: Callable[..., Var] = to_dtype) -> Callable[..., Var]:
     """A function of numbers, axes and whether these stay, which begins with a conversion."""
 
     def read(x: Var, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Var:
@@ -377,7 +377,7 @@ def _over(function: Callable[..., Var], prepare: Callable[..., Var] = to_dtype) 
     return read
 
 
-def _along(function: Callable[[Var, int], Var], prepare: Callable[..., Var] = to_dtype) -> Callable[..., Var]:
+def _run_along(function: Callable[[Var, int], Var], prepare: Callable[..., Var] = to_dtype) -> Callable[..., Var]:
     """The same of one axis, of which a scalar has none to go along."""
 
     def read(x: Var, dim: int, *, dtype: torch.dtype | None = None) -> Var:
@@ -426,13 +426,13 @@ def _softmax(function: Callable[[Var, int], Var], x: Var, dim: int, dtype: torch
 
 reads_each(
     {
-        "sum": _over(sum, _terms),
-        "mean": _over(mean),
-        "prod": _over(compose.product, _terms),
-        "logsumexp": _over(compose.log_sum_exp),
-        "cumsum": _along(cumsum, _terms),
-        "cumprod": _along(compose.running_product, _terms),
-        "logcumsumexp": _along(compose.running_log_sum_exp),
+        "sum": _reduce_over(sum, _terms),
+        "mean": _reduce_over(mean),
+        "prod": _reduce_over(compose.product, _terms),
+        "logsumexp": _reduce_over(compose.log_sum_exp),
+        "cumsum": _run_along(cumsum, _terms),
+        "cumprod": _run_along(compose.running_product, _terms),
+        "logcumsumexp": _run_along(compose.running_log_sum_exp),
         "var.correction": lambda x, dim=None, *, correction=None, keepdim=False: _variance(x, dim, correction, keepdim),
         "var_mean.correction": lambda x, dim=None, *, correction=None, keepdim=False: (
             _variance(x, dim, correction, keepdim),
@@ -449,7 +449,7 @@ reads_each(
         "_log_softmax": lambda x, dim, half_to_float: _softmax(
             log_softmax, x, dim, torch.float32 if half_to_float else None
         ),
-        "native_dropout": _first(lambda x, p, train: _dropout(x, p, bool(train) or train is None)),
+        "native_dropout": _take_first(lambda x, p, train: _dropout(x, p, bool(train) or train is None)),
     }
 )
 
@@ -479,13 +479,13 @@ def _argmax(x: Var, dim: int | None = None, keepdim: bool = False) -> Var:
 
 reads_each(
     {
-        "amax max.default": _over(partial(compose.largest, ties="split")),
-        "amin min.default": _over(partial(compose.smallest, ties="split")),
+        "amax max.default": _reduce_over(partial(compose.largest, ties="split")),
+        "amin min.default": _reduce_over(partial(compose.smallest, ties="split")),
         "argmin": lambda x, dim=None, keepdim=False: _argmax(compose.reversed_order(x), dim, keepdim),
-        "cummax": _first(_along(compose.running_maximum)),
-        "cummin": _first(_along(compose.running_minimum)),
-        "any": _over(compose.any_true, lambda x, _: _truth(x)),
-        "all": _over(compose.all_true, lambda x, _: _truth(x)),
+        "cummax": _take_first(_run_along(compose.running_maximum)),
+        "cummin": _take_first(_run_along(compose.running_minimum)),
+        "any": _reduce_over(compose.any_true, lambda x, _: _truth(x)),
+        "all": _reduce_over(compose.all_true, lambda x, _: _truth(x)),
     }
 )
 
@@ -674,21 +674,21 @@ def _rms_norm(x: Var, normalized_shape: Sequence[int], weight: Maybe = None, eps
 
 reads_each(
     {
-        "_native_batch_norm_legit_no_training": _first(
+        "_native_batch_norm_legit_no_training": _take_first(
             lambda x, weight, bias, mean, var, momentum, eps: batch_norm(x, mean, var, weight, bias, eps)
         ),
-        "_native_batch_norm_legit.no_stats": _first(
+        "_native_batch_norm_legit.no_stats": _take_first(
             lambda x, weight, bias, training, momentum, eps: _normalize_batch(x, weight, bias, eps)
         ),
         "group_norm": lambda x, groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True: compose.group_norm(
             x, groups, weight, bias, eps
         ),
-        "native_group_norm": _first(
+        "native_group_norm": _take_first(
             lambda x, weight, bias, n, channels, cells, group, eps: compose.group_norm(x, group, weight, bias, eps)
         ),
         "layer_norm": _layer_norm,
-        "native_layer_norm": _first(_layer_norm),
-        "_fused_rms_norm": _first(_rms_norm),
+        "native_layer_norm": _take_first(_layer_norm),
+        "_fused_rms_norm": _take_first(_rms_norm),
     }
 )
 
@@ -762,6 +762,6 @@ reads_each(
     {
         "mse_loss": lambda x, target, reduction=1: mse_loss(x, target, REDUCTIONS[reduction]),
         "l1_loss": lambda x, target, reduction=1: _reduce_losses(ops.abs(x - target), reduction),
-        "nll_loss_forward nll_loss2d_forward": _first(_nll_loss),
+        "nll_loss_forward nll_loss2d_forward": _take_first(_nll_loss),
     }
 )
