@@ -127,6 +127,9 @@ ROWS: dict[str, Row] = {
     "roots": pointwise(lambda x: (jnp.sqrt(x), lax.rsqrt(x), jnp.reciprocal(x)), positive(3, 4)),
     "exponentials": pointwise(lambda x: (jnp.exp(x), jnp.exp2(x), jnp.expm1(x), jnp.sinh(x), jnp.cosh(x), jnp.tanh(x))),
     "logarithms": pointwise(lambda x: (jnp.log(x), jnp.log1p(x), jnp.log2(x), jnp.log10(x)), positive(3, 4)),
+    "polynomials": pointwise(
+        lambda x: (jnp.polyval(jnp.float32([2, 1, -3]), x), jax.grad(lambda x: jnp.tanh(x).sum())(x))
+    ),
     "waves": pointwise(lambda x: (jnp.sin(x), jnp.cos(x), jnp.tan(x), jnp.sinc(x))),
     "inverse functions": pointwise(
         lambda x: (jnp.arctan(x), jnp.arcsin(x / 9), jnp.arccos(x / 9), jnp.arcsinh(x), jnp.arctanh(x / 9))

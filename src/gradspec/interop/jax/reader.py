@@ -128,18 +128,17 @@ class _JaxReader:
         if name in CALLS | CUSTOM:
             return self._read_call(equation, values)
         params = {key: stated for key, stated in equation.params.items() if key not in NO_MEANING}
-        if name in _CONTROL:
-            return _CONTROL[name](self, values, **params)
-        if name not in RULES:
+        if name not in RULES and name not in _CONTROL:
             raise UnsupportedError(_reason(name))
-        wanted = [gradspec_type(atom.aval) for atom in equation.outvars]
         try:
+            if name in _CONTROL:
+                return _CONTROL[name](self, values, **params)
             results = self._apply_rule(RULES[name], values, params)
         except TypeError as error:
             if "keyword" not in str(error):
                 raise
             raise UnsupportedError(f"JAX {jax.__version__} states it otherwise than is known here: {error}") from None
-        for found, expected in zip(results, wanted, strict=True):
+        for found, expected in zip(results, (gradspec_type(atom.aval) for atom in equation.outvars), strict=True):
             given = found.type if isinstance(found, Var) else gradspec_type(found)
             if given != expected:
                 raise UnsupportedError(f"in JAX its result is {expected}, and here it would be {given}")
@@ -168,10 +167,9 @@ class _JaxReader:
 
     # --- loops and branches -------------------------------------------------------------------------------------------
 
-    def _scan(
-        self, values: Values, *, jaxpr: ClosedJaxpr, length: int, num_consts: int, num_carry: int, reverse: bool
-    ) -> Values:
+    def _scan(self, values: Values, *, jaxpr: ClosedJaxpr, length: int, reverse: bool, **parts: Any) -> Values:
         """A scan; the steps one after another where integers are known, which may be indices."""
+        num_consts, num_carry = _parts_of_scan(**parts)
         consts, carried = values[:num_consts], values[num_consts : num_consts + num_carry]
         xs: Sequence[Any] = values[num_consts + num_carry :]
         if any(isinstance(v, Var) for v in values) and all(map(_may_vary, (*carried, *xs))) and (carried or xs):
@@ -246,6 +244,14 @@ _CONTROL: dict[str, Callable[..., Values]] = {
     "cond": _JaxReader._cond,
     "while": _JaxReader._while,
 }
+
+
+def _parts_of_scan(num_consts: int = 0, num_carry: int = 0, ft_in: Any = None, ft_out: Any = None) -> tuple[int, int]:
+    """How many values each step is given alike, and how many pass from step to step: since JAX 0.11 said by trees."""
+    if ft_in is None:
+        return num_consts, num_carry
+    consts, carried, _ = ft_in.unpack()
+    return len(consts), len(carried)
 
 
 def _may_vary(value: Value) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import inf, log, prod
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
@@ -459,11 +460,14 @@ RULES: dict[str, Rule] = {
     "min": ops.minimum,
     "clamp": _clamp,
     "square": lambda x: x * x,
+    "one_minus_square": lambda x: (1 + x) * (1 - x),
+    "polynomial": lambda x, *factors: reduce(lambda total, factor: total * x + factor, reversed(factors)),
     "integer_pow": lambda x, *, y: compose.power(x, y),
     "pow": _pow,
     "rsqrt": lambda x: 1.0 / ops.sqrt(x),
     "cbrt": lambda x: apply(ABS_POWER, AbsPower(1 / 3, signed=True), x),
     "exp2": lambda x: ops.exp(ops.scale(x, log(2))),
+    "log2": lambda x: compose.log_to_base(x, 2),
     "expm1": compose.exp_minus_one,
     "log1p": compose.log_one_plus,
     "logistic": ops.sigmoid,
