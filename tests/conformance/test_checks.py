@@ -25,7 +25,7 @@ from gradspec.conformance.model.problem import FLOATS, LAYOUTS, Call, Problem, l
 from gradspec.conformance.model.target import ExpectedError
 from gradspec.conformance.model.verdict import RULES
 from gradspec.conformance.targets import target_named
-from gradspec.conformance.targets.native.program import ERROR_IMPORTS, ERROR_ROWS
+from gradspec.conformance.targets.native.target import ERROR_IMPORTS, ERROR_ROWS
 from gradspec.domains.formats import BF16
 
 # --- probes -----------------------------------------------------------------------------------------------------------

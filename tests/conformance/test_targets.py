@@ -11,8 +11,7 @@ from gradspec.conformance.judge.verdicts import judge_call
 from gradspec.conformance.model.problem import DTYPES, INPUTS, LAYOUTS, MODES, Call, Problem, lay_out
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets import target_named
-from gradspec.conformance.targets.native.program import sample, samples
-from gradspec.conformance.targets.native.target import NativeTarget, other_kernels, ways_to
+from gradspec.conformance.targets.native.target import NativeTarget, other_kernels, sample, samples, ways_to
 from gradspec.conformance.targets.program import literal
 
 NATIVE = NativeTarget()

@@ -25,7 +25,7 @@ from gradspec.bench.contenders import (
 )
 from gradspec.bench.grid import Array, BenchProblem, Conv, Limit, Network, Pool, data, labels
 from gradspec.conformance.model.target import NotOfferedError
-from gradspec.conformance.targets.jax.functions import AS_IT_LIES, function, modules, undocumented
+from gradspec.conformance.targets.jax.target import AS_IT_LIES, function, modules, undocumented
 from gradspec.conformance.targets.program import function_of
 
 Functions = dict[str, Function]
