@@ -55,7 +55,7 @@ from gradspec.verify.certificate import (
     sign_tree,
 )
 from gradspec.verify.property import Conjunction, Inequality, InputBox, Property, PropertyCase, fractions, size_of
-from gradspec.verify.refining import Refining
+from gradspec.verify.slopes import Refining
 
 FEW_INPUTS, FEW_OF_LARGE = 12, 16
 """Up to so many inputs that vary, boxes of inputs are split; with more, signs of inner variables."""
