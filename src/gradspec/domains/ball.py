@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from flint import arb, ctx, fmpq
 
-from gradspec.domains.domain import Domain, candidates, possible_order
+from gradspec.domains.domain import Domain, both_ways, candidates, possible_order
 from gradspec.domains.exact import rational_or_special
 from gradspec.spec import scalar
 from gradspec.spec.errors import DTypeError, UnsupportedError
@@ -64,14 +64,6 @@ def ball(bits: int = 128) -> BallDomain:
     return BallDomain(bits)
 
 
-Method: TypeAlias = "Callable[[Ball, Scalar], Ball]"
-
-
-def _both_ways(operation: Callable[[arb, arb], arb]) -> tuple[Method, Method]:
-    """The methods of a number that is the first operand, and of one that is the second."""
-    return lambda x, y: x._with(y, operation), lambda x, y: x._with(y, lambda a, b: operation(b, a))
-
-
 class Ball:
     """A rigorous enclosure of a real number.
 
@@ -95,10 +87,10 @@ class Ball:
         with working(bits):
             return Ball(operation(self.arb, that), bits)
 
-    __add__, __radd__ = _both_ways(operator.add)
-    __sub__, __rsub__ = _both_ways(operator.sub)
-    __mul__, __rmul__ = _both_ways(operator.mul)
-    __truediv__, __rtruediv__ = _both_ways(operator.truediv)
+    __add__, __radd__ = both_ways(operator.add)
+    __sub__, __rsub__ = both_ways(operator.sub)
+    __mul__, __rmul__ = both_ways(operator.mul)
+    __truediv__, __rtruediv__ = both_ways(operator.truediv)
 
     def __neg__(self) -> Ball:
         return self.map(lambda a: -a)  # negation, too, rounds to the working precision

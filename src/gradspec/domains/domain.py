@@ -6,9 +6,10 @@ after it; it can tie, under ``"all"`` and ``"split"``, iff ``hi_i ≥ lo_j`` for
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any, TypeAlias
 
 from gradspec.spec.errors import AmbiguityError
 from gradspec.spec.scalar import Choice, Scalar, add_up, embed, hull
@@ -71,6 +72,14 @@ def possible_order(a: tuple[Scalar, Scalar], b: tuple[Scalar, Scalar]) -> tuple[
     (a_low, a_high), (b_low, b_high) = a, b
     answers = ((-1, a_low < b_high), (0, a_low <= b_high and b_low <= a_high), (1, a_high > b_low))
     return tuple(answer for answer, possible in answers if possible)
+
+
+Method: TypeAlias = Callable[[Any, Scalar], Any]
+
+
+def both_ways(operation: Callable[[Any, Any], Any]) -> tuple[Method, Method]:
+    """By the ``_with`` of a class its methods of a number that is the first operand, and of one that is the second."""
+    return lambda x, y: x._with(y, operation), lambda x, y: x._with(y, lambda a, b: operation(b, a))
 
 
 class Domain(ABC):

@@ -7,12 +7,12 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 from flint import arb
 
 from gradspec.domains.ball import arb_normal_cdf, arb_normal_density, arb_power, endpoints, float_power_ratio, working
-from gradspec.domains.domain import Domain
+from gradspec.domains.domain import Domain, both_ways
 from gradspec.domains.exact import rational_or_special
 from gradspec.domains.formats import Format, format_named
 from gradspec.spec import scalar
@@ -65,14 +65,6 @@ def _divide(a: float, b: float) -> float:
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
-Method: TypeAlias = "Callable[[Float, Scalar], Float]"
-
-
-def _both_ways(operation: Callable[[float, float], float]) -> tuple[Method, Method]:
-    """The methods of a number that is the first operand, and of one that is the second."""
-    return lambda x, y: x._with(y, operation), lambda x, y: x._with(y, lambda a, b: operation(b, a))
-
-
 class Float:
     """A number of an IEEE system.
 
@@ -96,10 +88,10 @@ class Float:
             return other.value
         return _rounded(other, self.domain.compute)
 
-    __add__, __radd__ = _both_ways(operator.add)
-    __sub__, __rsub__ = _both_ways(operator.sub)
-    __mul__, __rmul__ = _both_ways(operator.mul)
-    __truediv__, __rtruediv__ = _both_ways(_divide)
+    __add__, __radd__ = both_ways(operator.add)
+    __sub__, __rsub__ = both_ways(operator.sub)
+    __mul__, __rmul__ = both_ways(operator.mul)
+    __truediv__, __rtruediv__ = both_ways(_divide)
 
     def __neg__(self) -> Float:
         return Float(-self.value, self.domain)
