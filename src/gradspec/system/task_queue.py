@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock, local
 from typing import Any, Generic, TypeVar
@@ -83,3 +84,14 @@ class ProcessPerThread(Generic[S, P]):
             ended = [process for process, settings in self._open.items() if is_over(settings)]
         for process in ended:
             process.close()
+
+    @contextmanager
+    def threads(self, count: int, name: str, is_over: Callable[[S], bool]) -> Iterator[ThreadPoolExecutor]:
+        """Threads for tasks, and the end of every process that they leave whose settings are over."""
+        pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            self.close(is_over)
+            pool.shutdown()

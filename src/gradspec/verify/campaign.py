@@ -13,8 +13,7 @@ import os
 import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from io import StringIO
@@ -116,7 +115,7 @@ class VerifyCampaign:
         settings = SolverSettings(max(1, get_num_threads() // workers), self._token)
         waiting = deque(number for number in range(len(self._listed)) if not self._is_kept(number))
         at_once = (jobs or OUTSTANDING) if executor else workers
-        with self._threads(workers) as here:
+        with _processes.threads(workers, "gradspec-verify", lambda settings: settings.token == self._token) as here:
             tasks = RetryQueue[int](executor or here, here)
             while waiting or tasks:
                 while waiting and len(tasks) < at_once:
@@ -140,16 +139,6 @@ class VerifyCampaign:
             why = f"{type(error).__name__}: {error}"
             self._enter(number, Answer("unknown", kernels=self._options["kernels"], error=why))
         return is_final
-
-    @contextmanager
-    def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
-        pool = ThreadPoolExecutor(count, thread_name_prefix="gradspec-verify")
-        try:
-            yield pool
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            _processes.close(lambda settings: settings.token == self._token)
-            pool.shutdown()
 
     def _question(self, number: int) -> Question:
         instance = self._listed[number]

@@ -6,24 +6,15 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import closing
 from dataclasses import replace
 from math import inf
 from time import monotonic
 from typing import Any
 
 from gradspec.conformance.campaign import drive
-from gradspec.conformance.campaign.drive import (
-    A_CAUSE,
-    BatchPlan,
-    Drive,
-    Ledger,
-    shrink_failures,
-    shrink_failures_by,
-    sort_worst_first,
-)
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.local import InProcess
 from gradspec.conformance.campaign.reproduce import (
@@ -176,7 +167,7 @@ class Campaign:
         self.start = self.clock()
         self.deadline = inf if budget.seconds is None else self.start + budget.seconds
         self.workers, self.repeated = 1, settings.selection
-        self.ledger = Ledger(budget.until_defect)
+        self.ledger = drive.Ledger(budget.until_defect)
         self.report = Run(settings.target, "", machine_line(), settings.seed, allowed=settings.allow)
         self.report.tally, self.report.errors = self.ledger.tally, self.ledger.errors
         self.report.asked = settings.selection.modes
@@ -200,11 +191,11 @@ class Campaign:
         most = min(device_named(self.settings.device).count or get_num_threads(), get_num_threads())
         self.workers = workers = get_num_threads() if executor else jobs or most
         self.settings = replace(self.settings, threads=max(1, get_num_threads() // workers))
-        with self._threads(workers) as here, closing(Isolated(self.settings)) as planner:
+        with drive.threads(workers, self.settings.token) as here, closing(Isolated(self.settings)) as planner:
             self._tell("starting", 0.0)
             self._allow_what_is_in_force(planner)
             others = [here.submit(drive.warm_up, encode(self.settings)) for _ in range(0 if executor else workers)]
-            plan = BatchPlan(planner.plan, self.budget.cases)
+            plan = drive.BatchPlan(planner.plan, self.budget.cases)
             try:
                 versions = planner.versions()
                 self._find_domain(planner, planner.domain)
@@ -213,21 +204,21 @@ class Campaign:
                 self._begin(versions, planner.describe_device(), planner.containment)
                 tasks_at_once, each = (jobs or OUTSTANDING, BATCHES_PER_TASK) if executor else (workers, 1)
                 parts = (executor or here, here, plan, self.ledger, self._time_left)
-                self._judge_by(Drive(self.settings, *parts, tasks_at_once, each, lambda: self._judging_on(here)))
+                self._judge_by(drive.Drive(self.settings, *parts, tasks_at_once, each, lambda: self._judging_on(here)))
                 self._take_coverage(planner)
                 self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
             runner = in_new_processes(self.settings.path), "a new process"
             failed = (self.ledger, self.settings, here, workers)
-            self._end(lambda seconds: shrink_failures(*failed, seconds, self._explaining), runner)
+            self._end(lambda seconds: drive.shrink_failures(*failed, seconds, self._explaining), runner)
         self.report.unreached = 0 if self.ledger.is_full else plan.cases - self.ledger.cases
         self.report.repeat = repeat_command(
             replace(self.settings, selection=self.repeated), self.ledger.cases + self.report.unreached
         )
         return self.report
 
-    def _judge_by(self, driver: Drive) -> None:
+    def _judge_by(self, driver: drive.Drive) -> None:
         """Judge, and keep what was judged when that ends early."""
         try:
             driver.run()
@@ -246,7 +237,7 @@ class Campaign:
         """
         with closing(judge), closing(planner):
             try:
-                plan = BatchPlan[Any](planner.plan, self.budget.cases)
+                plan = drive.BatchPlan[Any](planner.plan, self.budget.cases)
                 versions = judge.versions()
                 self._allow_what_is_in_force(planner, judge)
                 self._find_domain(planner, judge.domain)
@@ -257,14 +248,14 @@ class Campaign:
             except KeyboardInterrupt:
                 self.report.interrupted = True
             runner = None if names is None or unforkable() else (in_copies(names), "a copy of the process")
-            self._end(lambda seconds: shrink_failures_by(judge, self.ledger, seconds, self._explaining), runner)
+            self._end(lambda seconds: drive.shrink_failures_by(judge, self.ledger, seconds, self._explaining), runner)
         return self.report
 
     def _take_coverage(self, planner: InProcess | Isolated) -> None:
         for name, value in vars(planner.coverage(self.ledger.entered)).items():
             setattr(self.report, name, value)
 
-    def _judge_all(self, judge: InProcess | Isolated, plan: BatchPlan[Any]) -> None:
+    def _judge_all(self, judge: InProcess | Isolated, plan: drive.BatchPlan[Any]) -> None:
         try:
             while not self.ledger.is_full and (not plan.number or self._time_left() > 0) and (batch := plan.next()):
                 self._judge_batch(judge, *batch)
@@ -289,17 +280,6 @@ class Campaign:
             raise TargetError(f"the device is lost to this process: {lost}; no more cases were tried") from None
         finally:
             self.ledger.take(Batch(number, tuple(done)))
-
-    @contextmanager
-    def _threads(self, count: int) -> Iterator[ThreadPoolExecutor]:
-        """Threads for tasks, and the end of everything that tasks started in this process."""
-        pool = ThreadPoolExecutor(count, thread_name_prefix="gradspec-check")
-        try:
-            yield pool
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            drive.close(self.settings.token)
-            pool.shutdown()
 
     def _find_domain(self, planner: InProcess | Isolated, declared: str) -> None:
         """What cases are drawn from: what is declared, or what is found of a kernel that declares nothing."""
@@ -334,7 +314,7 @@ class Campaign:
             findings = merge_findings(verify_findings(findings, *runner, left, self.report.starting))
         if self.settings.sanitize and not self.report.interrupted:
             findings = sanitize_findings(findings, self.settings.path, SANITIZING)
-        self.report.findings = sort_worst_first([*self.report.findings, *findings])
+        self.report.findings = drive.sort_worst_first([*self.report.findings, *findings])
         self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
         self.report.shrinking, self.report.seconds = self.clock() - before, self.clock() - self.start
 
@@ -344,7 +324,7 @@ class Campaign:
         """Seconds in which cases may begin: what shrinking will need of the limit is not theirs, the beginning is."""
         if self.budget.seconds is None:
             return inf
-        kept = min(SHRINKING_SHARE * self.budget.seconds, A_CAUSE * len(self.ledger.failures) / self.workers)
+        kept = min(SHRINKING_SHARE * self.budget.seconds, drive.A_CAUSE * len(self.ledger.failures) / self.workers)
         begun = self.start + self.report.starting
         least = begun + FIRST_SHARE * self.budget.seconds if not self.ledger.cases else -inf
         return max(self.deadline - kept, least) - self.clock()

@@ -11,8 +11,8 @@ import platform
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
-from contextlib import suppress
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
@@ -283,6 +283,11 @@ def explain(settings: CampaignSettings, failures: Sequence[Failure], seconds: fl
 def close(token: str) -> None:
     """End all processes that tasks of one campaign have in this process."""
     _processes.close(lambda settings: settings.token == token)
+
+
+def threads(count: int, token: str) -> AbstractContextManager[ThreadPoolExecutor]:
+    """Threads for the tasks of one campaign, with whose end its processes end."""
+    return _processes.threads(count, "gradspec-check", lambda settings: settings.token == token)
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
