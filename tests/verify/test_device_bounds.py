@@ -17,7 +17,7 @@ from gradspec.interop.torch.certified import DeviceCompiler  # noqa: E402
 from gradspec.ops.core import operators  # noqa: E402
 from gradspec.spec.errors import UnsupportedError  # noqa: E402
 from gradspec.verify import bounds, execution  # noqa: E402
-from gradspec.verify.probes import FUNCTIONS, require_certified  # noqa: E402
+from gradspec.verify.execution import FUNCTIONS, require_certified  # noqa: E402
 from graph.test_op_laws import CASES, several  # noqa: E402
 from interop.test_to_jax import drawn  # noqa: E402
 from verify.test_bounds import WIDE, boxes_of, ordered, refused  # noqa: E402
