@@ -42,21 +42,8 @@ from gradspec.ops.windows import (
     spread_windows,
     sum_windows,
 )
+from gradspec.spec import pool as spec
 from gradspec.spec.errors import ShapeError
-from gradspec.spec.pool import (
-    Divisor,
-    bins,
-    divisor_rule,
-    everything,
-    max_over,
-    max_over_jvp,
-    max_over_vjp,
-    mean_over,
-    mean_over_vjp,
-    require_ties,
-    sliding,
-    winners_over,
-)
 from gradspec.spec.tensor import Index, Shaped, Tensor, split_shape
 from gradspec.spec.window import AxisWindow, Ints, Padding, Regular, Window
 
@@ -86,8 +73,8 @@ class Windows:
 
     def _made(self, x: Shaped) -> Window:
         if self.output_size is not None:
-            return bins(x, self.output_size)
-        return sliding(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+            return spec.bins(x, self.output_size)
+        return spec.sliding(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     def crop(self, types: Sequence[TensorType], sizes: Index) -> Crop:
         """A patch of windows that never meet padding, nor are cut short; elsewhere patches are not alike."""
@@ -125,7 +112,7 @@ def sliding_windows(
 ) -> dict[str, Any]:
     """The fields of ``Windows``, with every default and ``"same"`` settled for ``x``."""
     with applying(name, x):
-        window = sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
+        window = spec.sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
     axes = [axis for axis in window.axes if isinstance(axis, Regular)]
     return _written(
         window,
@@ -139,13 +126,13 @@ def sliding_windows(
 
 def adaptive_windows(name: str, x: Var, output_size: Sequence[int | None]) -> dict[str, Any]:
     with applying(name, x):
-        window = bins(x, output_size)
+        window = spec.bins(x, output_size)
     return _written(window, output_size=window.outputs)
 
 
 def global_windows(name: str, x: Var, rank: int) -> dict[str, Any]:
     with applying(name, x):
-        window = everything(x, rank)
+        window = spec.everything(x, rank)
     return _written(window, output_size=window.outputs)
 
 
@@ -163,7 +150,7 @@ class MaxPool(Windows):
 
 
 def _max_types(attrs: MaxPool, x: TensorType) -> tuple[TensorType, ...]:
-    require_ties(attrs.ties)
+    spec.require_ties(attrs.ties)
     require_numbers("max_pool", x)
     y = attrs.pooled(x)
     return (y, TensorType(i64, y.shape)) if attrs.return_indices else (y,)
@@ -171,7 +158,8 @@ def _max_types(attrs: MaxPool, x: TensorType) -> tuple[TensorType, ...]:
 
 def _max_spec(attrs: MaxPool, x: Tensor) -> tuple[Tensor, ...]:
     window = attrs.window(x)
-    return (max_over(window, x), winners_over(window, x)) if attrs.return_indices else (max_over(window, x),)
+    value = spec.max_over(window, x)
+    return (value, spec.winners_over(window, x)) if attrs.return_indices else (value,)
 
 
 def _max_jvp(attrs: MaxPool, primals: Sequence[Var], tangents: Sequence[Var]) -> JvpResult:
@@ -343,7 +331,7 @@ MAX_POOL = Op(
 
 
 def _gather_types(attrs: MaxPool, x: TensorType, dx: TensorType) -> tuple[TensorType]:
-    require_ties(attrs.ties)
+    spec.require_ties(attrs.ties)
     require_floats("max_pool_gather", x, dx)
     if dx.shape != x.shape:
         raise ShapeError(f"the tangent is {dx}, and {x} is pooled; give it the same shape")
@@ -351,7 +339,7 @@ def _gather_types(attrs: MaxPool, x: TensorType, dx: TensorType) -> tuple[Tensor
 
 
 def _scatter_types(attrs: MaxPool, x: TensorType, g: TensorType) -> tuple[TensorType]:
-    require_ties(attrs.ties)
+    spec.require_ties(attrs.ties)
     require_floats("max_pool_scatter", x, g)
     if g.shape != attrs.pooled(x).shape:
         raise ShapeError(f"the cotangent is {g}, and {x} is pooled to {attrs.pooled(x)}; give it that shape")
@@ -448,7 +436,7 @@ MAX_POOL_GATHER: Op = Op(
     "max_pool_gather",
     MaxPool,
     types=_gather_types,
-    spec=lambda attrs, x, dx: (max_over_jvp(attrs.window(x), x, dx, attrs.ties, strict=False),),
+    spec=lambda attrs, x, dx: (spec.max_over_jvp(attrs.window(x), x, dx, attrs.ties, strict=False),),
     batch=leading_batch,
     sums=Sums(max_roundings=_tied, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
     enclosure=_gathered_box,
@@ -461,7 +449,7 @@ MAX_POOL_SCATTER: Op = Op(
     "max_pool_scatter",
     MaxPool,
     types=_scatter_types,
-    spec=lambda attrs, x, g: (max_over_vjp(attrs.window(x), x, g, attrs.ties, strict=False),),
+    spec=lambda attrs, x, g: (spec.max_over_vjp(attrs.window(x), x, g, attrs.ties, strict=False),),
     batch=leading_batch,
     sums=Sums(max_roundings=_scattered, factors=(1,), fixed=(0,), coefficient_quantum=_unless_split),
     enclosure=_scattered_box,
@@ -490,7 +478,7 @@ def max_pool(
     [[5.0, 6.0], [8.0, 9.0]]
     """
     (x,) = operands(x)
-    require_ties(ties)
+    spec.require_ties(ties)
     windows = sliding_windows("max_pool", x, kernel_size, stride, padding, dilation, ceil_mode)
     return _largest(windows, return_indices, ties, x)
 
@@ -504,7 +492,7 @@ def adaptive_max_pool(
     [4.0, 4.0, 3.0]
     """
     (x,) = operands(x)
-    require_ties(ties)
+    spec.require_ties(ties)
     windows = adaptive_windows("adaptive_max_pool", x, output_size)
     return _largest(windows, return_indices, ties, x)
 
@@ -521,7 +509,7 @@ def global_max_pool(x: Operand, rank: int = 2, keepdims: bool = True, *, ties: s
     [[[3.0]]]
     """
     (x,) = operands(x)
-    require_ties(ties)
+    spec.require_ties(ties)
     y = apply(MAX_POOL, MaxPool(**global_windows("global_max_pool", x, rank), ties=ties), x)
     return _flattened(y, rank, keepdims)
 
@@ -534,8 +522,8 @@ class AvgPool(Windows):
     count_include_pad: bool = False
     divisor_override: int | float | None = None
 
-    def divisor(self, like: Tensor) -> Divisor:
-        return divisor_rule(like, self.count_include_pad, self.divisor_override)
+    def divisor(self, like: Tensor) -> spec.Divisor:
+        return spec.divisor_rule(like, self.count_include_pad, self.divisor_override)
 
 
 @dataclass(frozen=True)
@@ -573,7 +561,7 @@ def _transpose_types(attrs: AvgTranspose, g: TensorType) -> tuple[TensorType]:
 def _transpose_spec(attrs: AvgTranspose, g: Tensor) -> tuple[Tensor]:
     shape = split_shape(g.shape, len(attrs.sizes))[0] + attrs.sizes
     x = Tensor(shape, [g.zero] * int(np.prod(shape)))
-    return (mean_over_vjp(attrs.window(x), x, g, attrs.divisor(g)),)
+    return (spec.mean_over_vjp(attrs.window(x), x, g, attrs.divisor(g)),)
 
 
 Average = TypeVar("Average", bound=AvgPool)
@@ -646,7 +634,7 @@ AVG_POOL: Op = Op(
     "avg_pool",
     AvgPool,
     types=_avg_types,
-    spec=lambda attrs, x: (mean_over(attrs.window(x), x, attrs.divisor(x)),),
+    spec=lambda attrs, x: (spec.mean_over(attrs.window(x), x, attrs.divisor(x)),),
     batch=leading_batch,
     linear="jointly",
     crop=AvgPool.crop,

@@ -22,27 +22,11 @@ import numpy as np
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import JvpResult, Op, Operand, Sums, Var
 from gradspec.graph.types import DType, TensorType, f64, require_floats, type_of
+from gradspec.ops import pool
 from gradspec.ops.box import BoundedNode, Box, Lines, sum_of
 from gradspec.ops.pointwise import abs as absolute
 from gradspec.ops.pointwise import detach, exact_number, exp, gate, maximum, minimum, scale
 from gradspec.ops.pointwise import log as logarithm
-from gradspec.ops.pool import (
-    AVG_POOL_TRANSPOSE,
-    MAX_POOL,
-    AvgTranspose,
-    Gathered,
-    MaxPool,
-    Windows,
-    above_max,
-    gathered,
-    global_max_pool,
-    over_windows,
-    parts_of,
-    plain_number,
-    sliding_windows,
-    windows_of,
-    zero_of,
-)
 from gradspec.ops.rules import most_cells, most_windows
 from gradspec.ops.select import equal, less, where
 from gradspec.ops.shape import broadcast_to, leading_batch, reshape
@@ -56,7 +40,7 @@ from gradspec.spec.window import Ints, Padding
 
 
 @dataclass(frozen=True)
-class SmoothPool(Windows):
+class SmoothPool(pool.Windows):
     beta: float = field(kw_only=True)
     padding_mode: str = "zeros"
 
@@ -64,7 +48,7 @@ class SmoothPool(Windows):
 def _rounded(beta: float, padding_mode: str, dtype: DType) -> float:
     """β as numbers of ``dtype`` are computed with."""
     with np.errstate(over="ignore"):
-        return float(settled(beta, padding_mode, zero_of(dtype)))
+        return float(settled(beta, padding_mode, pool.zero_of(dtype)))
 
 
 def _types(attrs: SmoothPool, x: TensorType) -> tuple[TensorType]:
@@ -148,17 +132,17 @@ def _terms(attrs: SmoothPool, x: TensorType, u: TensorType) -> int:
 
 
 def _mean_size(attrs: SmoothPool, x: Var, u: Var) -> Var:
-    return _mean(attrs, x, u) + scale(apply(MAX_POOL, MaxPool(**windows_of(attrs)), u), LOST)
+    return _mean(attrs, x, u) + scale(apply(pool.MAX_POOL, pool.MaxPool(**pool.windows_of(attrs)), u), LOST)
 
 
 def _spread_size(attrs: SmoothPool, x: Var, g: Var) -> Var:
-    every = AvgTranspose(**windows_of(attrs), divisor_override=1, sizes=attrs.window(x).sizes)
-    return _spread(attrs, x, g) + scale(apply(AVG_POOL_TRANSPOSE, every, g), LOST)
+    every = pool.AvgTranspose(**pool.windows_of(attrs), divisor_override=1, sizes=attrs.window(x).sizes)
+    return _spread(attrs, x, g) + scale(apply(pool.AVG_POOL_TRANSPOSE, every, g), LOST)
 
 
 def _mean_box(node: BoundedNode, x: Box, u: Box) -> Box:
     """Whatever the weights are: between the least and the largest cell, and 0 for padding."""
-    hull = over_windows(node, u)
+    hull = pool.over_windows(node, u)
     ends = [minimum(hull.lower, 0.0), maximum(hull.upper, 0.0)] if _padded(node.attrs) else hull.ends
     return node.around(ends, _terms(node.attrs, x.lower.type, u.lower.type))
 
@@ -213,7 +197,7 @@ def _lines(node: BoundedNode, boxes: Sequence[Box], share: Var | None) -> Lines:
     ends = _box(node, box).ends
     weighted, start, room = _tangent(node, box)
     tangent = node.line(start - room * sign, (0, weighted))
-    moves = apply(MAX_POOL, MaxPool(**windows_of(node.attrs)), box.radius)
+    moves = apply(pool.MAX_POOL, pool.MaxPool(**pool.windows_of(node.attrs)), box.radius)
     lift = room + moves * moves * node.above(abs(node.attrs.beta) * 0.5001)
     end = ends[1] if sign > 0 else ends[0]
     hard, intercept = _hard(node, box, end, sign)
@@ -239,16 +223,18 @@ def _tangent(node: BoundedNode, box: Box) -> tuple[_Weighted, Var, Var]:
     return weighted, value - weighted.push(centre), room
 
 
-def _hard(node: BoundedNode, box: Box, end: Var, sign: float) -> tuple[Gathered, Var]:
+def _hard(node: BoundedNode, box: Box, end: Var, sign: float) -> tuple[pool.Gathered, Var]:
     """The line beyond the largest (least) cell."""
     attrs, window = node.attrs, node.attrs.window(box.lower)
     ends = box.ends if sign > 0 else (-box.upper, -box.lower)
     zeros = attrs.padding_mode == "zeros"
     cut = np.array([0.0 if zeros and None in taps else -inf for taps in window.table()]).reshape(window.outputs)
     least = end.owner.share(cut.astype(end.dtype.numpy), "least")
-    slope, places, intercept = above_max(node, MaxPool(**windows_of(attrs)), ends, broadcast_to(least, end.shape))
+    slope, places, intercept = pool.above_max(
+        node, pool.MaxPool(**pool.windows_of(attrs)), ends, broadcast_to(least, end.shape)
+    )
     intercept = intercept + node.above(log(_taps(attrs)) / abs(attrs.beta) * 1.0001) + _margin(node, end) * 2.0
-    return gathered(window, slope, places), intercept * sign
+    return pool.gathered(window, slope, places), intercept * sign
 
 
 # --- decompositions, around each window's pivot -----------------------------------------------------------------------
@@ -269,7 +255,7 @@ def _soften(attrs: SmoothPool, x: Var) -> _Softened:
     window, takes_part = attrs.window(x), are_taps if attrs.padding_mode == "zeros" else are_cells
     axes = [takes_part(axis) for axis in window.axes]
     cells, counted = gather_competitors(x, window, axes), mask(x, axes)
-    center = detach(global_max_pool(cells, 1) if attrs.beta > 0 else -global_max_pool(-cells, 1))
+    center = detach(pool.global_max_pool(cells, 1) if attrs.beta > 0 else -pool.global_max_pool(-cells, 1))
     powers = exp(_exponents(cells, center, attrs.beta))
     powers = powers if counted is None else where(counted, powers, 0.0)
     total, filled = sum_over(powers, -1, keepdims=True), [axis.any(axis=1) for axis in axes]
@@ -337,7 +323,7 @@ SMOOTH_MAX_SPREAD = Op(
     spec=_meaning(smooth_max_pool_vjp),
     batch=leading_batch,
     sums=Sums(max_roundings=_terms, factors=(1,), fixed=(0,), absolute=_spread_size),
-    enclosure=lambda node, x, g: parts_of(node, x.lower, g, _terms(node.attrs, x.lower.type, g.lower.type)),
+    enclosure=lambda node, x, g: pool.parts_of(node, x.lower, g, _terms(node.attrs, x.lower.type, g.lower.type)),
     jvp=_spread_jvp,
     decompose=_decompose_spread,
     transpose=lambda attrs, cotangents, operands, i: _mean(attrs, operands[0], cotangents[0]),
@@ -364,7 +350,7 @@ def smooth_max_pool(
     [0.693147, 1000.0]
     """
     (x,) = operands(x)
-    windows = sliding_windows("smooth_max_pool", x, kernel_size, stride, padding, dilation, ceil_mode)
+    windows = pool.sliding_windows("smooth_max_pool", x, kernel_size, stride, padding, dilation, ceil_mode)
     dtype = require_floats("smooth_max_pool", x.type if isinstance(x, Var) else type_of(x))
-    softness = _rounded(plain_number(beta), padding_mode, dtype)
+    softness = _rounded(pool.plain_number(beta), padding_mode, dtype)
     return apply(SMOOTH_MAX_POOL, SmoothPool(**windows, beta=softness, padding_mode=padding_mode), x)

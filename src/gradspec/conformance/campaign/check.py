@@ -14,17 +14,9 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from gradspec.conformance.campaign import drive
+from gradspec.conformance.campaign import drive, reproduce
 from gradspec.conformance.campaign.isolated import Isolated, TargetError
 from gradspec.conformance.campaign.local import InProcess
-from gradspec.conformance.campaign.reproduce import (
-    Runner,
-    in_copies,
-    in_new_processes,
-    require_sanitizer,
-    sanitize_findings,
-    verify_findings,
-)
 from gradspec.conformance.campaign.request import (
     CampaignBudget,
     Progress,
@@ -145,7 +137,7 @@ def check(
         array=array,
         sanitize=sanitize,
     )
-    require_sanitizer(device, sanitize)
+    reproduce.require_sanitizer(device, sanitize)
     limit = DEFAULT_SECONDS if cases is None and seconds is None else seconds
     campaign = Campaign(settings, CampaignBudget(cases, limit, fail_fast, at_least), progress or (lambda _: None))
     if by_name:
@@ -209,7 +201,7 @@ class Campaign:
                 self._take_probes()
             except KeyboardInterrupt:
                 self.report.interrupted = True
-            runner = in_new_processes(self.settings.path), "a new process"
+            runner = reproduce.in_new_processes(self.settings.path), "a new process"
             failed = (self.ledger, self.settings, here, workers)
             self._end(lambda seconds: drive.shrink_failures(*failed, seconds, self._explaining), runner)
         self.report.unreached = 0 if self.ledger.is_full else plan.cases - self.ledger.cases
@@ -247,7 +239,7 @@ class Campaign:
                 self._take_coverage(planner)
             except KeyboardInterrupt:
                 self.report.interrupted = True
-            runner = None if names is None or unforkable() else (in_copies(names), "a copy of the process")
+            runner = None if names is None or unforkable() else (reproduce.in_copies(names), "a copy of the process")
             self._end(lambda seconds: drive.shrink_failures_by(judge, self.ledger, seconds, self._explaining), runner)
         return self.report
 
@@ -303,7 +295,7 @@ class Campaign:
         self._tell("judging", 0.0)
         self.report.starting = self.report.seconds
 
-    def _end(self, shrink: Callable[[float], list[Finding]], runner: tuple[Runner, str] | None) -> None:
+    def _end(self, shrink: Callable[[float], list[Finding]], runner: tuple[reproduce.Runner, str] | None) -> None:
         """Shrink what failed, and run the programs that show it."""
         before, given = self.clock(), self._shrinks_for
         self._shrinking = (1 - VERIFYING_SHARE) * given
@@ -311,9 +303,9 @@ class Campaign:
         if findings and runner is not None:
             most = VERIFYING if self.budget.seconds is None else inf
             left = 0.0 if self.report.interrupted else min(most, before + given - self.clock())
-            findings = merge_findings(verify_findings(findings, *runner, left, self.report.starting))
+            findings = merge_findings(reproduce.verify_findings(findings, *runner, left, self.report.starting))
         if self.settings.sanitize and not self.report.interrupted:
-            findings = sanitize_findings(findings, self.settings.path, SANITIZING)
+            findings = reproduce.sanitize_findings(findings, self.settings.path, SANITIZING)
         self.report.findings = drive.sort_worst_first([*self.report.findings, *findings])
         self.report.cases, self.report.unjudged = self.ledger.cases, self.ledger.unjudged
         self.report.shrinking, self.report.seconds = self.clock() - before, self.clock() - self.start

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from gradspec.backends.tables import readers, table, take
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.problem import Array
+from gradspec.conformance.oracle import mixing
 from gradspec.conformance.oracle.meaning import (
     Bools,
     Decision,
@@ -29,16 +30,6 @@ from gradspec.conformance.oracle.meaning import (
     planes_of,
     round_array,
     stored_errors,
-)
-from gradspec.conformance.oracle.mixing import (
-    TRANSFORMS,
-    Near,
-    Region,
-    cells_near,
-    nearby,
-    outputs_near,
-    region,
-    transforms,
 )
 from gradspec.conformance.oracle.sums import (
     MISSING,
@@ -149,17 +140,17 @@ class _Trilinear:
 
     def read(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``read(x, W)`` over one pair or, for a JVP, two, plus one addend per channel of ``g``."""
-        return self._gather(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, cells_near)
+        return self._gather(pairs, added, self.taps, PADDED, (1, 2, 0), self.form.g_shape, mixing.cells_near)
 
     def write(self, pairs: Sequence[Pair], added: Array | None) -> SumMeaning:
         """``write(g, W)``, likewise, plus one addend per channel of ``x``."""
-        return self._gather(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, outputs_near)
+        return self._gather(pairs, added, self.readers, MISSING, (0, 2, 1), self.form.x_shape, mixing.outputs_near)
 
     def _mix(
         self,
         pairs: Sequence[Pair],
         addends: Floats,
-        near: Callable[[Regular], Near],
+        near: Callable[[Regular], mixing.Near],
         summed: int,
         arithmetic: Arithmetic,
     ) -> Mixture | None:
@@ -167,16 +158,16 @@ class _Trilinear:
 
         ``summed`` is the axis of the weights over which they are added up; ``addends`` are ``[group, channel, place]``.
         """
-        if arithmetic.algorithm not in TRANSFORMS:
+        if arithmetic.algorithm not in mixing.TRANSFORMS:
             return None
-        is_local, regions = arithmetic.algorithm == "winograd", list[tuple[Region, Region]]()
+        is_local, regions = arithmetic.algorithm == "winograd", list[tuple[mixing.Region, mixing.Region]]()
         for x, w in pairs:
-            cells, weights = region(self._split(x)), region(self._weights(w))
-            cells = nearby(cells, list(map(near, self.axes))).over((2,)) if is_local else cells.over((2, 3))
+            cells, weights = mixing.region(self._split(x)), mixing.region(self._weights(w))
+            cells = mixing.nearby(cells, list(map(near, self.axes))).over((2,)) if is_local else cells.over((2, 3))
             weights = weights.largest(3).over((summed,)) if is_local else weights.over((summed, 3))
             regions.append((cells, weights.turned(summed, 0, 3 - summed, 3)))
         terms = len(pairs) * self._split(pairs[0][0]).shape[2] + 1
-        return transforms(arithmetic.algorithm, self.axes, terms).mixture(regions, addends, arithmetic)
+        return mixing.transforms(arithmetic.algorithm, self.axes, terms).mixture(regions, addends, arithmetic)
 
     def _gather(
         self,
@@ -186,7 +177,7 @@ class _Trilinear:
         otherwise: int,
         order: tuple[int, int, int],
         out: tuple[int, ...],
-        near: Callable[[Regular], Near],
+        near: Callable[[Regular], mixing.Near],
     ) -> SumMeaning:
         """Rows gather one channel group's cells at ``places``; columns are its weights, axes in ``order``."""
         first, groups, rows = pairs[0][0], self.form.groups, len(places)
@@ -233,11 +224,11 @@ class _Trilinear:
 
         def mixed(arithmetic: Arithmetic) -> Mixture | None:
             """``[group, g's channel, x's channel, tap]``: the planes of two channels, in all samples."""
-            if arithmetic.algorithm not in TRANSFORMS:
+            if arithmetic.algorithm not in mixing.TRANSFORMS:
                 return None
-            ours, theirs = region(xs).over((0, 3)), region(gs).over((0, 3))
+            ours, theirs = mixing.region(xs).over((0, 3)), mixing.region(gs).over((0, 3))
             pair = ours.turned(1, 0, 2, 3), theirs.turned(1, 2, 0, 3)
-            every = transforms(arithmetic.algorithm, self.axes, samples, gradient=True)
+            every = mixing.transforms(arithmetic.algorithm, self.axes, samples, gradient=True)
             return every.mixture([pair], np.zeros(taps), arithmetic)
 
         return SumMeaning(form.w_shape, chunks, mixed)

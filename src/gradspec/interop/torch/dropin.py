@@ -21,16 +21,10 @@ from gradspec.graph.builder import Builder
 from gradspec.graph.graph import Graph
 from gradspec.graph.lru import LRUCache
 from gradspec.graph.types import TensorType
+from gradspec.interop.torch import private
 from gradspec.interop.torch.device import POOLING, is_there
 from gradspec.interop.torch.module import call
 from gradspec.interop.torch.operators import is_watched, pooled
-from gradspec.interop.torch.private import (
-    FakeTensor,
-    FunctionalTensor,
-    count_modes,
-    suggest_memory_format,
-    tracing_state,
-)
 from gradspec.interop.torch.structure import PlannedPooling, opened
 from gradspec.interop.torch.types import gradspec_dtype, torch_dtype
 from gradspec.runtime.calls import cached
@@ -116,18 +110,18 @@ def are_plain(tensors: Sequence[Any]) -> bool:
 
     Modes, tracing and export do, and autocasting on the CPU; on GPUs it leaves pooling alone.
     """
-    if tracing_state() or (torch.is_autocast_enabled("cpu") and not all(map(is_there, tensors))):
+    if private.tracing_state() or (torch.is_autocast_enabled("cpu") and not all(map(is_there, tensors))):
         return False
     if torch.compiler.is_compiling():
         return not torch.compiler.is_exporting() and all(_stands_for_array(t) for t in tensors)
-    if has_torch_function(tensors) or count_modes():
+    if has_torch_function(tensors) or private.count_modes():
         return False
     return all(type(t) in KINDS and _is_dense(t) for t in tensors)
 
 
 def _stands_for_array(tensor: Any) -> bool:
     """Whether a tensor without memory, which a compiler works with, will be an array of this size."""
-    is_known = type(tensor) in KINDS or isinstance(tensor, FakeTensor | FunctionalTensor)
+    is_known = type(tensor) in KINDS or isinstance(tensor, private.FakeTensor | private.FunctionalTensor)
     return is_known and _is_dense(tensor) and all(type(n) is int for n in tensor.shape)
 
 
@@ -144,7 +138,7 @@ def _is_channels_last(tensor: Tensor) -> bool:
     """
     if tensor.ndim not in (4, 5) or tensor.stride(1) > tensor.stride(-1):  # as in the most usual memory
         return False
-    return suggest_memory_format(tensor) is not torch.contiguous_format
+    return private.suggest_memory_format(tensor) is not torch.contiguous_format
 
 
 def _graph(name: str, types: tuple[Type | None, ...], options: Options, there: bool) -> Graph | None:

@@ -23,17 +23,7 @@ from gradspec.conformance.model.target import ExpectedError, NotOfferedError
 from gradspec.conformance.targets.arrays import LibraryTarget
 from gradspec.conformance.targets.layers import WithLayers
 from gradspec.conformance.targets.program import Code, applied, routine
-from gradspec.conformance.targets.torch.functions import (
-    ARITHMETICS,
-    ERROR_ROWS,
-    EXPRESSIONS,
-    REFUSED,
-    function,
-    has_batch,
-    has_indices,
-    smallest,
-    undocumented,
-)
+from gradspec.conformance.targets.torch import functions
 from gradspec.conformance.targets.torch.program import compiled_by, lines_of, program, results_of
 from gradspec.graph.types import DTYPES
 from gradspec.interop import to_torch
@@ -59,17 +49,19 @@ class TorchWindows(LibraryTarget):
         return {"torch": torch.__version__, **({"oneDNN": onednn.group(1)} if onednn else {})}
 
     def refusal(self, problem: Problem, mode: str) -> str | None:
-        return undocumented(problem, mode) or _unimplemented(problem.op, problem.rank, problem.dtype, mode, self.device)
+        return functions.undocumented(problem, mode) or _unimplemented(
+            problem.op, problem.rank, problem.dtype, mode, self.device
+        )
 
     def variants(self, problem: Problem, mode: str) -> tuple[str, ...]:
         if mode == "value":
-            indices = ("with_indices",) if has_indices(problem) else ()
-            return (*indices, "samples") if has_batch(problem) and problem.op != "unfold" else indices
+            indices = ("with_indices",) if functions.has_indices(problem) else ()
+            return (*indices, "samples") if functions.has_batch(problem) and problem.op != "unfold" else indices
         if mode == "jvp":
             return ("double_backward",)
         if mode == "vjp" and len(problem.differentiable) > 1:
             return ("one_by_one",)
-        return ("vmap",) if mode == "vjp" and has_batch(problem) and problem.op in BATCHED_BY_VMAP else ()
+        return ("vmap",) if mode == "vjp" and functions.has_batch(problem) and problem.op in BATCHED_BY_VMAP else ()
 
     @property
     def repeatable(self) -> bool:  # type: ignore[override]
@@ -99,7 +91,7 @@ class TorchWindows(LibraryTarget):
         return self.function(call)(*tensors)  # type: ignore[no-any-return]
 
     def expression(self, call: Call) -> str:
-        return function(call.problem, call.variant == "with_indices")
+        return functions.function(call.problem, call.variant == "with_indices")
 
     def made_function(self, call: Call, decorator: str = "") -> Callable[..., tuple[Any, ...]]:
         import torch
@@ -137,7 +129,7 @@ class TorchWindows(LibraryTarget):
         return frozenset({"parts"} if mode in ("jvp", "second") else ())
 
     def expected_errors(self) -> Sequence[ExpectedError]:
-        return [row.expected("import torch", lambda: {"torch": import_module("torch")}) for row in ERROR_ROWS]
+        return [row.expected("import torch", lambda: {"torch": import_module("torch")}) for row in functions.ERROR_ROWS]
 
 
 class TorchChannelsLastTarget(TorchWindows):
@@ -158,7 +150,7 @@ class TorchChannelsLastTarget(TorchWindows):
 class TorchTarget(WithLayers, TorchWindows):
     """Eager calls."""
 
-    expressions, refused, arithmetics = EXPRESSIONS, REFUSED, ARITHMETICS
+    expressions, refused, arithmetics = functions.EXPRESSIONS, functions.REFUSED, functions.ARITHMETICS
 
 
 class TorchCompileTarget(TorchTarget):
@@ -208,7 +200,7 @@ def _cannot_compile(backend: str) -> str | None:
 @cache
 def _unimplemented(op: str, rank: int, dtype: str, mode: str, device: Device = HOST) -> str | None:
     """What PyTorch says where a kernel has no such dtype: asked once, on the smallest problem."""
-    problem = smallest(op, rank, dtype)
+    problem = functions.smallest(op, rank, dtype)
     call = on_zeros(problem, mode).mapped(np.ones_like)
     places = {"indices": np.arange(2**rank).reshape(problem.x_shape)} if op == "max_unpool" else {}
     try:
