@@ -33,35 +33,24 @@ def simplify(graph: Graph) -> Graph:
 
     What a rule needs to know of a node's operands is settled before the node is met, so one pass finds everything.
     """
-    rules = (_fold_movement, _drop_zeros, _Merged())
-
-    def replace(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
-        return next((found for rule in rules if (found := rule(node, inputs, builder)) is not None), None)
-
-    return _rewritten(graph, replace)
+    return rewritten(graph, fold_movement, drop_zeros, Merged())
 
 
-def remove_unused(graph: Graph) -> Graph:
-    """Only the nodes and constants that the outputs depend on."""
-    return _rewritten(graph, lambda node, inputs, builder: None)
+def rewritten(graph: Graph, *rules: Rule) -> Graph:
+    """The graph with what the rules find in the place of nodes; without rules, only what the outputs depend on."""
+    copy = Copier(graph)
+    for node in graph.nodes:
+        inputs = copy.all(node.inputs)
+        found = next((found for rule in rules if (found := rule(node, inputs, copy.builder)) is not None), None)
+        if found is None:
+            copy.node(node)
+        else:
+            copy.assign(node, found)
+    return copy.builder.build(copy.all(graph.outputs), allow_unused=True)
 
 
-def fold_constants(graph: Graph) -> Graph:
+def fold_movement(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     """Operators that only move numbers, applied to constants now."""
-    return _rewritten(graph, _fold_movement)
-
-
-def drop_zeros(graph: Graph) -> Graph:
-    """Linear operators of the zeros that derivatives and batches bring along are such zeros again."""
-    return _rewritten(graph, _drop_zeros)
-
-
-def merge_equal_nodes(graph: Graph) -> Graph:
-    """Equal operators of equal operands are computed once, equal constants kept once, and moves in a row are one."""
-    return _rewritten(graph, _Merged())
-
-
-def _fold_movement(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
     if not node.op.is_data_movement:
         return None
     arrays = [a for v in inputs if (a := builder.value(v)) is not None]
@@ -71,7 +60,8 @@ def _fold_movement(node: Node, inputs: Sequence[Var], builder: Builder) -> Repla
     return [builder.share(array.view(), v.name) for array, v in zip(results, node.outputs, strict=True)]
 
 
-def _drop_zeros(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+def drop_zeros(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacement:
+    """Linear operators of the zeros that derivatives and batches bring along are such zeros again."""
     if node.op.linear is None:
         return None
     zeros = [is_symbolic_zero(builder.value(v)) for v in inputs if v.type.is_float]
@@ -79,8 +69,8 @@ def _drop_zeros(node: Node, inputs: Sequence[Var], builder: Builder) -> Replacem
     return [builder.zeros(v.type) for v in node.outputs] if vanishes else None
 
 
-class _Merged:
-    """The nodes met so far, each once, and two in a row as one where they come to one."""
+class Merged:
+    """The nodes met so far, each once, as equal constants are, and two moves in a row as one where they come to one."""
 
     def __init__(self) -> None:
         self._seen: dict[Any, Sequence[Var]] = {}
@@ -122,17 +112,6 @@ class _Constants:
 def _sample(cells: Array) -> bytes:
     """Some cells of an array, spread evenly."""
     return cells.flat[:: -(-cells.size // SAMPLED) or 1].tobytes()
-
-
-def _rewritten(graph: Graph, replace: Rule) -> Graph:
-    copy = Copier(graph)
-    for node in graph.nodes:
-        found = replace(node, copy.all(node.inputs), copy.builder)
-        if found is None:
-            copy.node(node)
-        else:
-            copy.assign(node, found)
-    return copy.builder.build(copy.all(graph.outputs), allow_unused=True)
 
 
 # --- decomposition into operators of the core -------------------------------------------------------------------------
