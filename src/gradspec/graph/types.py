@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.spec.errors import DTypeError, ShapeError
+from gradspec.spec.errors import DTypeError
 from gradspec.spec.window import whole_number
 
 
@@ -169,8 +169,3 @@ def require_one_dtype(operator: str, *types: TensorType) -> DType:
         given = ", ".join(map(str, types))
         raise DTypeError(f"{operator} needs operands of one dtype, not {given}; convert one of them, by gs.convert")
     return next(iter(dtypes))
-
-
-def require_rank(operator: str, what: str, t: TensorType, rank: int) -> None:
-    if t.ndim != rank:
-        raise ShapeError(f"{operator}: {what} is {t}, which has {t.ndim} axes; {rank} are needed")

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from gradspec.graph.builder import apply, operands
 from gradspec.graph.ir import IMPLIED, Crop, Op, Operand, Sums, Var, ones, usual
-from gradspec.graph.types import TensorType, require_floats, require_rank, require_sums
+from gradspec.graph.types import TensorType, require_floats, require_sums
 from gradspec.ops.gather import moved
 from gradspec.ops.layout import transpose, turned
 from gradspec.ops.linear import biased_jvp, matmul, merge_batch, split_batch
@@ -88,8 +88,8 @@ def _form(attrs: Convolution, x: Any = None, w: Any = None, g: Any = None) -> Fo
     for t in (x, g):
         if t is not None:
             spatial_sizes(t.shape, rank, channels=1)
-    if w is not None:
-        require_rank("convolution", "the weight", w, rank + 2)
+    if w is not None and w.ndim != rank + 2:
+        raise ShapeError(f"convolution: the weight is {w}, which has {w.ndim} axes; {rank + 2} are needed")
     x_channels = w.shape[1] * groups if x is None else x.shape[-1 - rank]
     g_channels = w.shape[0] if g is None else g.shape[-1 - rank]
     if x_channels % groups or g_channels % groups:

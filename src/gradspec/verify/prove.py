@@ -84,6 +84,8 @@ class ProofProgress:
 
 Report = Callable[[ProofProgress], None]
 BounderOf = Callable[[Graph, int], Bounder]
+Settled = tuple[str, float, tuple[Array, ...] | None]
+"""A status, the least margin, and a witness of what is refuted."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ class _Search:
         self.trees: dict[int, InputTree | SignTree | None] = {}
         """For each case that is proved, by number, how."""
 
-    def decide(self, numbers: Sequence[int]) -> tuple[str, float, tuple[Array, ...] | None]:
+    def decide(self, numbers: Sequence[int]) -> Settled:
         """The status of cases that are alike, their least margin, and a witness if one is refuted."""
         cases = [self._property.cases[number] for number in numbers]
         if not cases[0].unsafe:
@@ -277,30 +279,23 @@ class _Search:
 
     # --- proof --------------------------------------------------------------------------------------------------------
 
-    def _prove_cases(
-        self, numbers: Sequence[int], cases: Sequence[PropertyCase]
-    ) -> tuple[str, float, tuple[Array, ...] | None]:
+    def _prove_cases(self, numbers: Sequence[int], cases: Sequence[PropertyCase]) -> Settled:
         graph = flatten_graph(self._graph, any(conjunction.names_inputs for conjunction in cases[0].unsafe))
         found = self._bounder(graph, len(graph.inputs))
         with found.checking(self._check_time):
-            return self._prove_with(found, numbers, cases)
-
-    def _prove_with(
-        self, found: Bounder, numbers: Sequence[int], cases: Sequence[PropertyCase]
-    ) -> tuple[str, float, tuple[Array, ...] | None]:
-        own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
-        boxes = [[end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends] for case in cases]
-        moving = max(sum(int(np.sum(b > a)) for a, b in zip(of[::2], of[1::2], strict=True)) for of in boxes)
-        splits = InputSplitting if InputSplitting.fits(found) else LargeInputSplitting
-        if moving <= (FEW_INPUTS if splits is InputSplitting else FEW_OF_LARGE):
-            return self._branch_on_inputs(splits, found, numbers, cases, boxes)
-        least = np.inf
-        for number, case, inputs in zip(numbers, cases, boxes, strict=True):
-            status, margin, witness = self._branch_on_activations(found, number, case, inputs)
-            least = min(least, margin)
-            if status != "proved":
-                return status, margin, witness
-        return "proved", least, None
+            own = found.arithmetic.dtype.numpy  # no narrower than the inputs are
+            boxes = [[end.astype(own) for ends in self._shape_box(case.box.outer) for end in ends] for case in cases]
+            moving = max(sum(int(np.sum(b > a)) for a, b in zip(of[::2], of[1::2], strict=True)) for of in boxes)
+            splits = InputSplitting if InputSplitting.fits(found) else LargeInputSplitting
+            if moving <= (FEW_INPUTS if splits is InputSplitting else FEW_OF_LARGE):
+                return self._branch_on_inputs(splits, found, numbers, cases, boxes)
+            least = np.inf
+            for number, case, inputs in zip(numbers, cases, boxes, strict=True):
+                status, margin, witness = self._branch_on_activations(found, number, case, inputs)
+                least = min(least, margin)
+                if status != "proved":
+                    return status, margin, witness
+            return "proved", least, None
 
     def _aim(self, bounder: Bounder, cases: Sequence[PropertyCase]) -> _Aim:
         graph = bounder.graph
@@ -318,7 +313,7 @@ class _Search:
         numbers: Sequence[int],
         cases: Sequence[PropertyCase],
         boxes: Sequence[Sequence[Array]],
-    ) -> tuple[str, float, tuple[Array, ...] | None]:
+    ) -> Settled:
         aim = self._aim(bounder, cases)
         if (witness := self._attack(aim, ATTACKS)) is not None:
             return "refuted", -np.inf, witness
@@ -353,7 +348,7 @@ class _Search:
 
     def _branch_on_activations(
         self, bounder: Bounder, number: int, case: PropertyCase, inputs: Sequence[Array]
-    ) -> tuple[str, float, tuple[Array, ...] | None]:
+    ) -> Settled:
         goal, aim = make_goal(bounder, inputs, case.unsafe, bounder.graph), self._aim(bounder, [case])
         self._check_time()
         witness = self._attack(aim, 1)
@@ -386,7 +381,7 @@ class _Search:
         refined: Sequence[RefinedRow],
         number: int,
         attack: Callable[[], tuple[Array, ...] | None],
-    ) -> tuple[str, float, tuple[Array, ...] | None]:
+    ) -> Settled:
         trees = {conjunction: Tree() for conjunction, row in enumerate(first) if row < 0}
         queue, roots, proved, least = Queue(), [SignPart(conjunction) for conjunction in trees], 0, np.inf
         while roots or len(queue):

@@ -29,11 +29,7 @@ DRAWS, TRIES = 8, 8
 
 
 def reference_from(
-    spec: Any,
-    inputs: Inputs | None,
-    params: str | Sequence[str] = "constants",
-    name: str = "",
-    array: str | None = None,
+    spec: Any, inputs: Inputs | None, params: str | Sequence[str] = "constants", array: str | None = None
 ) -> Reference:
     """The reference that a specification is, perhaps of the library ``array``, which it need not name.
 
@@ -47,7 +43,7 @@ def reference_from(
     types, draw = read_inputs(own)
     library = _library_of_reference(spec, types[0], array)
     drawn = None if draw is None else partial(draw_of_types, draw)
-    found = Reference(name or named(spec), tracer(spec, params, library), types, drawn, trial_of(spec, library))
+    found = Reference(named(spec), tracer(spec, params, library), types, drawn, trial_of(spec, library))
     found.library = library
     for one in found.types if draw is None else types[:1]:
         found.graph(one)  # or why there is none
