@@ -204,10 +204,8 @@ def difference(ours, theirs, relative):
 
 def reasons_of(error):
     """Why a model is refused: each thing it needs, without the places where."""
-    lines = str(error).splitlines()
-    if len(lines) > 1 and lines[0].startswith("the model needs"):
-        return sorted({re.sub(r" \(\d+×\):.*| \(bind it.*", "", line.strip()) for line in lines[1:]})
-    return [reason_of(error)]
+    lines = [line.strip() for line in str(error).splitlines() if re.match(r"  \S", line)]
+    return sorted({re.sub(r", (once|\d+ times)$| \(bind it.*", "", line) for line in lines}) or [reason_of(error)]
 
 
 def reason_of(error):

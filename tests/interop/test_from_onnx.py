@@ -410,12 +410,12 @@ def test_everything_unsupported_is_told_at_once():
     inputs = [value("x", ["N", 3]), value("shape", [1], TensorProto.INT64)]
     weights = {"scales": np.float32([2, 2, 2]), "text": helper.make_tensor("text", TensorProto.STRING, [1], [b"no"])}
     proto = model(nodes, inputs, [value("e", None)], weights)
-    with pytest.raises(gs.UnsupportedError, match=r"Det \(2×\)"):
+    with pytest.raises(gs.UnsupportedError, match="Det, 2 times"):
         gs.from_onnx(proto)
     with pytest.raises(gs.UnsupportedError) as caught:
         gs.from_onnx(proto, shapes={"N": 2})
     message = str(caught.value)
-    for told in ("Det (2×)", "'first'", "'second'", "com.example.Fancy", "training", "'up'", "'open'", "string"):
+    for told in ("Det, 2 times", "'first'", "'second'", "com.example.Fancy", "training", "'up'", "'open'", "string"):
         assert told in message
     assert "innocent" not in message
 

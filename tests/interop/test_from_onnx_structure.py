@@ -174,7 +174,7 @@ def test_optional_inputs_of_functions():
 
 def test_what_a_function_lacks_is_listed_with_its_place():
     strange = function("strange", ["t"], ["r"], [unary("Relu", "t", "a"), unary("Bernoulli", "a", "r")])
-    with pytest.raises(gs.UnsupportedError, match=r"Bernoulli \(1×\): function strange, node 1 \(Bernoulli ''\)$"):
+    with pytest.raises(gs.UnsupportedError, match=r"Bernoulli, once\n    function strange, node 1 \(Bernoulli ''\)\n"):
         gs.from_onnx(with_functions([call("strange", ["x"], ["a"]), call("strange", ["a"])], strange))
 
 
@@ -221,7 +221,7 @@ def test_the_branch_that_is_not_chosen_may_hold_anything():
     (other,) = (a.g for a in nodes[0].attribute if a.name == "else_branch")
     other.node[0].op_type = "Bernoulli"
     assert gs.from_onnx(model(nodes, [X2], [Y2], {"c": np.array(True)}))(X).tolist() == [0.0, 2.0]
-    with pytest.raises(gs.UnsupportedError, match=r"Bernoulli .*: branch 'branch', node 0"):
+    with pytest.raises(gs.UnsupportedError, match=r"Bernoulli, once\n    branch 'branch', node 0"):
         gs.from_onnx(model(nodes, [X2], [Y2], {"c": np.array(False)}))
 
 
@@ -345,7 +345,7 @@ def test_sums_of_many_known_tensors_are_charged_for_each():
     nodes = [helper.make_node("ConstantOfShape", ["n"], ["k"]), helper.make_node("Sum", ["k"] * 1000, ["s"])]
     nodes.append(helper.make_node("Add", ["x", "s"], ["y"]))
     proto = model(nodes, [value("x", [1])], [value("y", None)], {"n": np.array([2**17])})
-    with pytest.raises(gs.UnsupportedError, match=r"cells computed while the model is read .*: node 1 \(Sum ''\)"):
+    with pytest.raises(gs.UnsupportedError, match=r"cells computed while the model is read .*\n    node 1 \(Sum ''\)"):
         gs.from_onnx(proto)
 
 

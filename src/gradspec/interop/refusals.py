@@ -16,6 +16,7 @@ class Refusals:
     """The places of everything refused, by operator and reason."""
 
     whole: str = "model"
+    part: str = "operator"
     places: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def add(self, operator: str, reason: str, place: str) -> None:
@@ -26,7 +27,7 @@ class Refusals:
             listing = "\n".join(line for kind in self.places for line in self._lines(*kind))
             count = len({operator for operator, _ in self.places})
             raise UnsupportedError(
-                f"the {self.whole} has {count} operator{'s' if count > 1 else ''} that a graph cannot express:\n"
+                f"the {self.whole} has {count} {self.part}{'s' if count > 1 else ''} that a graph cannot express:\n"
                 f"{listing}\nwrite these parts with operators that it can, or import the parts around them"
             )
 

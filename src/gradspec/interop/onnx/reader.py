@@ -30,6 +30,7 @@ from gradspec.interop.onnx.folding import CellBudget, fold
 from gradspec.interop.onnx.interface import Declared, bound_constants, bound_shapes, declared, open_dims, open_shapes
 from gradspec.interop.onnx.node import OnnxNode, Signature, Value, attributes_of, require_counts, signature
 from gradspec.interop.onnx.nodes import FOREIGN, HANDLERS
+from gradspec.interop.refusals import Refusals
 from gradspec.saving.strict_json import brief
 from gradspec.spec.errors import DTypeError, FormatError, FormatWarning, ShapeError, UnsupportedError
 from gradspec.transforms.copy import with_floats
@@ -92,7 +93,7 @@ class Reader:
         self._builder = Builder()
         size = model.ByteSize()
         self._reading, self._computing = ReadingBudget(size), CellBudget(size)
-        self._refusals = OnnxRefusals()
+        self._refusals = Refusals("model", "part")
         self._lifted: dict[int, tuple[Array, Var]] = {}
         self._inputs: dict[str, Declared] = {}
         self._top = NameFrame(version_of(model.opset_import, 1 if model.ir_version < 3 else UNNAMED))
@@ -106,18 +107,18 @@ class Reader:
         try:
             self._read_inputs(self._free_inputs(source, constants), shapes, sizes)
         except ShapeError:
-            self._refusals.settle()  # no sizes would make the model readable
+            self._refusals.raise_any()  # no sizes would make the model readable
             raise
         self._read_stated_types(source)
         self._read_nodes(source.node)
-        self._refusals.settle()
+        self._refusals.raise_any()
         return self._build(source)
 
     def inputs(self, constants: Mapping[str, Any]) -> dict[str, Declared]:
         """What the model states of the inputs that a caller gives, if its operators can be read at all."""
         self._begin(self._model.graph)
         free = self._free_inputs(self._model.graph, constants)
-        self._refusals.settle()
+        self._refusals.raise_any()
         return free
 
     # --- what a handler asks of the model -----------------------------------------------------------------------------
@@ -216,9 +217,9 @@ class Reader:
                         queue.append((f"function {_word(node.op_type)}, ", self._functions[key].node))
                 elif key in self._functions:
                     reason = f"a function of the model in the place of ONNX's operator {_word(node.op_type)}"
-                    self._refusals.add(reason, place + _place(number, node))
+                    self._refusals.add(reason, "", place + _place(number, node))
                 elif not known:
-                    self._refusals.add(f"the operator {_word(_operator(node))}", place + _place(number, node))
+                    self._refusals.add(f"the operator {_word(_operator(node))}", "", place + _place(number, node))
 
     def _has_handler(self, node: NodeProto) -> bool:
         """A function of the model goes before a handler of a foreign operator."""
@@ -234,14 +235,14 @@ class Reader:
             except FormatError as error:
                 raise FormatError(f"initializer {brief(tensor.name)}: {error}") from None
         for sparse in source.sparse_initializer:
-            self._refusals.add("sparse tensors", f"initializer {brief(sparse.values.name)}")
+            self._refusals.add("sparse tensors", "", f"initializer {brief(sparse.values.name)}")
             self._define(sparse.values.name, REFUSED)
 
     def _initial(self, tensor: TensorProto) -> Array | Refused:
         try:
             return self.array(tensor)
         except UnsupportedError as error:
-            self._refusals.add(str(error), f"initializer {brief(tensor.name)}")
+            self._refusals.add(str(error), "", f"initializer {brief(tensor.name)}")
             return REFUSED
 
     def _free_inputs(self, source: GraphProto, constants: Mapping[str, Any]) -> dict[str, Declared]:
@@ -271,7 +272,7 @@ class Reader:
         try:
             return declared(info.type)
         except UnsupportedError as error:
-            self._refusals.add(str(error), f"{what} {brief(info.name)}")
+            self._refusals.add(str(error), "", f"{what} {brief(info.name)}")
             return None
         except FormatError as error:
             raise FormatError(f"{what} {brief(info.name)}: {error}") from None
@@ -308,7 +309,7 @@ class Reader:
             try:
                 return self._results(proto, operands)
             except UnsupportedError as error:
-                self._refusals.add(str(error), self._frames[-1].place + _place(number, proto))
+                self._refusals.add(str(error), "", self._frames[-1].place + _place(number, proto))
         return [REFUSED] * len(proto.output)
 
     def _operand(self, name: str) -> Value | Refused | None:
@@ -488,36 +489,11 @@ def _copy(model: ModelProto) -> ModelProto:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-MOST_PLACES = 8
-"""Places named for one reason; the rest are counted."""
-
-
 class Refused:
     """Stands for a value that could not be imported; what depends on it is passed over in silence."""
 
 
 REFUSED = Refused()
-
-
-class OnnxRefusals:
-    """Reasons, each with the places where it was met."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, list[str]] = {}
-
-    def add(self, reason: str, place: str) -> None:
-        self._places.setdefault(reason, []).append(place)
-
-    def settle(self) -> None:
-        """Raise one error with everything that was refused, if anything was."""
-        if self._places:
-            lines = [f"{reason} ({len(places)}×): {_listed(places)}" for reason, places in self._places.items()]
-            raise UnsupportedError("the model needs what gradspec does not have:\n  " + "\n  ".join(lines))
-
-
-def _listed(places: list[str]) -> str:
-    more = len(places) - MOST_PLACES
-    return ", ".join(places[:MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- names that nodes see ---------------------------------------------------------------------------------------------
