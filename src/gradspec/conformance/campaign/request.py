@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gradspec.conformance.model.case import FEATURES, Selection, check_blocks
-from gradspec.conformance.model.domain import KernelDomain
+from gradspec.conformance.model.domain import KernelDomain, suggestion
 from gradspec.conformance.model.problem import DTYPES, INPUTS, MODES, RANKS
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.targets import TARGETS
@@ -75,11 +74,6 @@ def check_names(what: str, given: Iterable[Name], names: Collection[Name]) -> tu
         if name not in names:
             raise ValueError(f"there is no {what} {name!r}; {suggestion(str(name), list(map(str, names)))}")
     return chosen
-
-
-def suggestion(name: str, names: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
 
 
 def check_target(name: str) -> str:

@@ -108,9 +108,9 @@ class Memory(ABC):
     def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
         """The arrays of several calls, with ``fill`` around each."""
 
-    @abstractmethod
     def get(self, calls: Sequence[Given]) -> list[Results]:
         """The results of several calls."""
+        return [{name: leave(array) for name, array in call.items()} for call in calls]
 
     def synchronise(self) -> None:
         """Wait for all that was begun; errors come here at the latest."""
@@ -138,18 +138,12 @@ class HostMemory(Memory):
     def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
         return Cargo([{name: enter(self.library, array) for name, array in call.items()} for call in calls])
 
-    def get(self, calls: Sequence[Given]) -> list[Results]:
-        return [{name: leave(array) for name, array in call.items()} for call in calls]
-
 
 class BlockMemory(Memory):
     """Arrays of calls in one block of memory: here of NumPy's, which a host sends to its device as a whole."""
 
     def put(self, calls: Sequence[Mapping[str, Array]], fill: int) -> Cargo:
         return _PackedCargo(self, calls, fill)
-
-    def get(self, calls: Sequence[Given]) -> list[Results]:
-        return [{name: leave(array) for name, array in call.items()} for call in calls]
 
     def upload(self, memory: Bytes) -> Foreign:
         """Bytes of the host where kernels find them."""

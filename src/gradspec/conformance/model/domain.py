@@ -6,9 +6,9 @@ from it. What a domain does not name may be anything.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from itertools import islice, product
 from operator import index
@@ -242,13 +242,15 @@ def facts(problem: Problem) -> Iterator[tuple[str, object]]:
 # --- values as they are written ---------------------------------------------------------------------------------------
 
 
+def suggestion(name: str, names: Collection[str]) -> str:
+    """What may be meant by a name that there is not."""
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+
+
 def _parse_allowed(name: str, given: Any) -> Allowed:
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        raise ValueError(
-            f"there is no attribute or axis {name!r}; "
-            + (f"did you mean {near[0]}?" if near else f"use {', '.join(NAMES)}")
-        )
+        raise ValueError(f"there is no attribute or axis {name!r}; {suggestion(name, NAMES)}")
     if isinstance(given, range):
         ordered = given if given.step > 0 else given[::-1]
         members: Sequence[Any] = [*ordered[:1], *ordered[-1:]]

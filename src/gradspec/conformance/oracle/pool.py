@@ -125,16 +125,8 @@ def _avg_vjp(
 # --- regular, adaptive and global windows ----------------------------------------------------------------------------
 
 
-def sliding_window(
-    x: Array,
-    kernel_size: Shape,
-    stride: PerAxis | None,
-    padding: Padding,
-    dilation: PerAxis,
-    ceil_mode: bool,
-    **_: object,
-) -> Window:
-    return sliding(x, kernel_size, stride, padding, dilation, ceil_mode)
+def sliding_window(x: Array, **given: Any) -> Window:
+    return sliding(x, *(given[name] for name in ("kernel_size", "stride", "padding", "dilation", "ceil_mode")))
 
 
 def pooling_rule(reduction: MeaningRule, window_of: Callable[..., Window], names: tuple[str, ...]) -> MeaningRule:

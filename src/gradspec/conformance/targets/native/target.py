@@ -105,7 +105,14 @@ class NativeTarget(LayeredTarget):
         return True
 
     def reproducer(self, call: Call) -> str:
-        return program(call)
+        value, *lines = definitions(call)
+        spread = call.mode in ("vjp", "second") if is_eager(call) else expression(call).endswith(":]")
+        calls = [*lines, f'print(*{expression(call)}, sep="\\n")' if spread else f"print({expression(call)})"]
+        if call.variant == "one_by_one":
+            calls = [f"for i in range({samples(call.problem)}):", *(f"    {line}" for line in calls)]
+        more = ["from dataclasses import replace"] if any("replace(" in line for line in calls) else []
+        used = ["import gradspec as gs", *["from gradspec.interop import compose"] * ("compose." in value)]
+        return "\n".join([*more, *imports(call, *used), "", *assignments(call), value, *calls])
 
     def expected_errors(self) -> Sequence[ExpectedError]:
         return [row.expected(ERROR_IMPORTS, lambda: {"gs": GRADSPEC, "np": np}) for row in ERROR_ROWS]
@@ -143,18 +150,6 @@ def ways_to(problem: Problem) -> tuple[str, ...]:
 
 
 # --- the program of a call --------------------------------------------------------------------------------------------
-
-
-def program(call: Call) -> str:
-    """The call as a program that prints the results."""
-    value, *lines = definitions(call)
-    spread = call.mode in ("vjp", "second") if is_eager(call) else expression(call).endswith(":]")
-    calls = [*lines, f'print(*{expression(call)}, sep="\\n")' if spread else f"print({expression(call)})"]
-    if call.variant == "one_by_one":
-        calls = [f"for i in range({samples(call.problem)}):", *(f"    {line}" for line in calls)]
-    more = ["from dataclasses import replace"] if any("replace(" in line for line in calls) else []
-    used = ["import gradspec as gs", *["from gradspec.interop import compose"] * ("compose." in value)]
-    return "\n".join([*more, *imports(call, *used), "", *assignments(call), value, *calls])
 
 
 def is_eager(call: Call) -> bool:
