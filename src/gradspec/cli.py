@@ -165,21 +165,7 @@ def _listed(context: click.Context, parameter: click.Parameter, value: str | Non
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write everything measured to this file.")
 @click.option("--plot", "plot_file", type=click.Path(dir_okay=False), help="Draw the result: .png, .pdf or .svg.")
 @click.option("--compare", "earlier_file", type=click.Path(), help="Compare with the --json file of an earlier run.")
-def bench(
-    suite: str,
-    peers: list[str] | None,
-    device: str,
-    cells: list[str] | None,
-    ops: list[str] | None,
-    modes: list[str] | None,
-    rounds: int | None,
-    threads: int | None,
-    timeout: float | None,
-    quick: bool,
-    json_file: str | None,
-    plot_file: str | None,
-    earlier_file: str | None,
-) -> None:
+def bench(**options: Any) -> None:
     """Time the standard grid for gradspec and every installed peer, side by side.
 
     Each contender runs in its own process, which is stopped while another runs. They take turns on the same numbers,
@@ -189,10 +175,8 @@ def bench(
     from gradspec.bench.command import BenchRequest as Request
     from gradspec.bench.command import perform
 
-    files = json_file, plot_file, earlier_file
-    request = Request(suite, peers, cells, ops, modes, rounds, threads, timeout, quick, *files, device)
     try:
-        perform(request)
+        perform(Request(**options))
     except UserError as error:
         raise _Refusal(str(error)) from error
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradspec.runtime.memory import machine_bytes
 from gradspec.spec.window import Adaptive, AxisWindow, Regular, Window
+from gradspec.system.machine import machine_bytes
 
 PADDING, ABSENT = -1, -2
 """A tap that reads padding; a tap that a shorter window does not have."""

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gradspec.bench.contenders import MissingPeerError, Participant, Race, UnknownDeviceError, UnknownPeerError, race_on
+from gradspec.bench.contenders import MissingPeerError, Participant, Race, UnknownNameError, race_on
 from gradspec.bench.contenders import peers as named_peers
 from gradspec.bench.grid import MODES, BenchProblem, parts, problems
 from gradspec.bench.measure import BenchRun, Settings, measure, product_problems
@@ -54,7 +54,7 @@ class BenchRequest:
         """Refused where there is no such device, or nothing to race on it."""
         try:
             race = race_on(self.device)
-        except UnknownDeviceError as error:
+        except UnknownNameError as error:
             raise BenchError(str(error)) from error
         if missing := race.missing(race.ours):
             raise BenchError(missing)
@@ -77,7 +77,7 @@ class BenchRequest:
     def contenders(self) -> list[Participant]:
         try:
             chosen = named_peers(self.peers, self.suite, self.race())
-        except (UnknownPeerError, MissingPeerError) as error:
+        except (UnknownNameError, MissingPeerError) as error:
             raise BenchError(str(error)) from error
         left_out = {"torch-compile", "torch-compile-channels-last"}.difference(self.peers or ()) if self.quick else ()
         return [peer for peer in chosen if peer.name not in left_out]

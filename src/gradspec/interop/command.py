@@ -17,9 +17,10 @@ from gradspec.graph.show import ascii_only
 from gradspec.interop.array_files import StoredArray, write_arrays
 from gradspec.interop.model_files import RequestError, assigned, described, file_names, read_model
 from gradspec.runtime.compiled import Compiled, Executable, Program, plan_graph
-from gradspec.runtime.memory import machine_bytes, nbytes
+from gradspec.runtime.memory import nbytes
 from gradspec.runtime.plan import Plan
 from gradspec.runtime.threads import get_num_threads
+from gradspec.system.machine import machine_bytes
 
 SECONDS_OF_TIMING = 1.0
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from importlib.util import find_spec
-from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
@@ -18,6 +14,7 @@ from gradspec.codegen.records import address
 from gradspec.graph.graph import Graph
 from gradspec.graph.ir import Array, Op, Var
 from gradspec.graph.types import TensorType
+from gradspec.system.machine import machine_bytes
 
 ALIGNMENT = 64
 
@@ -161,19 +158,6 @@ class Frames(Generic[Kept]):
 
 MUCH_MEMORY = 1 << 30
 """Bytes from which on it is asked how many there are."""
-
-
-def machine_bytes() -> int:
-    """The memory that this machine has, or that this process may use of it."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else []
-    if find_spec("resource") is not None:
-        import resource
-
-        found += [n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY]
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
-            found.append(int(Path(limit).read_text()))
-    return min(found, default=sys.maxsize)
 
 
 def held_results(graph: Graph) -> Iterator[tuple[Op, Var]]:

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from gradspec.system import containment, host
 from gradspec.system.forking import forked
 from gradspec.system.host import LONGEST, packet, unpacked
+from gradspec.system.machine import machine_bytes
 from gradspec.system.processes import ProcessLostError, describe
 
 CAN_HOST = sys.platform == "linux"
@@ -871,11 +872,7 @@ def _told_status(pipe: int, seconds: float, otherwise: Callable[[], int] = lambd
 @cache
 def _memory_for_all() -> int:
     """Bytes that the processes of a kernel may hold together: three quarters of what there is here."""
-    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container, in both forms
-        with suppress(OSError, ValueError):
-            least = min(least, int(Path("/sys/fs/cgroup", file).read_text()))
-    return least * 3 // 4
+    return machine_bytes() * 3 // 4
 
 
 def _scratch_folder() -> str:

@@ -108,7 +108,7 @@ def race_on(device: str) -> Race:
     ['torch-eager', 'torch-compile', 'jax']
     """
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise UnknownDeviceError(f"there is no device {device!r}; use cpu, cuda or one GPU of several, such as cuda:1")
+        raise UnknownNameError(f"there is no device {device!r}; use cpu, cuda or one GPU of several, such as cuda:1")
     if device == "cpu":
         return ON_CPU
     ours, limits, *peers = (
@@ -187,12 +187,8 @@ def label(name: str) -> str:
     return name.replace("-", " ").replace("onnxruntime", "ONNX Runtime")
 
 
-class UnknownDeviceError(ValueError):
-    """A name that no device has."""
-
-
-class UnknownPeerError(ValueError):
-    """A name that no peer has."""
+class UnknownNameError(ValueError):
+    """A name that no device, or no peer, has."""
 
 
 class MissingPeerError(ImportError):
@@ -212,7 +208,7 @@ def peers(names: Iterable[str] | None, suite: str, race: Race = ON_CPU) -> list[
     wanted = list(names)
     known = dict.fromkeys((*(peer.group for peer in race.peers), *(peer.name for peer in race.peers)))
     if unknown := [name for name in wanted if name not in known]:
-        raise UnknownPeerError(f"there is no peer {unknown[0]!r}; choose from {', '.join(known)}")
+        raise UnknownNameError(f"there is no peer {unknown[0]!r}; choose from {', '.join(known)}")
     chosen = [peer for peer in race.peers if peer.name in wanted or (peer.group in wanted and suite in peer.suites)]
     for peer in chosen:
         if missing := race.missing(peer):
