@@ -42,6 +42,7 @@ class Contender(Protocol):
 
     def arrays(self, results: Any) -> list[Array]:
         """What a call returned, as NumPy arrays in the order value, derivatives."""
+        return list(results) if isinstance(results, tuple | list) else [results]
 
 
 @dataclass(frozen=True)

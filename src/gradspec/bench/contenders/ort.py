@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from gradspec.bench.contenders import FIXED, Contender, Operators, Variants, as_problem, network_of
-from gradspec.bench.grid import Array, BenchProblem, Network, data
+from gradspec.bench.grid import BenchProblem, Network, data
 from gradspec.conformance.model.target import NotOfferedError
 from gradspec.conformance.targets.onnx.model import node_of, undocumented
 from gradspec.conformance.targets.onnx.target import session_of
@@ -27,9 +26,6 @@ class OnnxRuntime(Contender):
 
     def versions(self) -> dict[str, str]:
         return {"onnxruntime": self.runtime.__version__, "onnx": self.onnx.__version__}
-
-    def arrays(self, results: Iterable[Array]) -> list[Array]:
-        return list(results)
 
     def variants(self, problem: BenchProblem) -> Variants:
         if problem.mode != "forward":

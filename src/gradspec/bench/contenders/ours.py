@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -40,9 +40,6 @@ class Ours(Contender):
         if problem.mode == "jvp":
             return _in_layouts(problem, gs.compile(graph.jvp(wrt=active)), (*given.inputs, *given.tangents))
         return _in_layouts(problem, gs.compile(graph.vjp(wrt=active)), (*given.inputs, given.cotangent))
-
-    def arrays(self, results: Array | tuple[Array, ...]) -> list[Array]:
-        return list(results) if isinstance(results, tuple) else [results]
 
 
 def _values(problem: BenchProblem) -> Iterator[tuple[str, Call]]:
@@ -124,6 +121,3 @@ class Machine(Contender):
         target = np.empty_like(source)
         parts = [*zip(np.array_split(target, self.threads), np.array_split(source, self.threads), strict=True)]
         return lambda: [target, *self.pool.map(lambda part: np.copyto(*part), parts)][:1]
-
-    def arrays(self, results: Iterable[Array]) -> list[Array]:
-        return list(results)

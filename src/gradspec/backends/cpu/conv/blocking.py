@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate, product
 from math import gcd, prod
 
@@ -68,6 +68,15 @@ def _backwards(axis: Regular, cell: int, s: int, d: int, common: int) -> Line:
         return Line(positions, axis.outputs, taps=0, out=cell, out_step=s)
     first, taps = (cell + axis.lo - d * tap) // s, -(-(axis.kernel - tap) // period)
     return Line(positions, axis.outputs, 1, first, taps, -d // common, cell, s, tap, period)
+
+
+def all_sums(parts: Iterable[Words]) -> Words:
+    """Every sum of an offset of each part, those of the last one beside each other.
+
+    >>> all_sums([np.array([0, 100]), np.array([1, 2, 3])]).tolist()
+    [1, 2, 3, 101, 102, 103]
+    """
+    return reduce(np.add.outer, parts, np.zeros((), np.int64)).reshape(-1)
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -156,21 +165,17 @@ class Case:
 
     def table(self, itemsize: int) -> Words:
         """Bytes from a chunk's first staged element to the columns of each channel and tap, in this order."""
-        offsets = np.arange(self.blocking.chunk)[:, None] * self.channel_pitch
+        parts = [np.arange(self.blocking.chunk) * self.channel_pitch]
         for axis, (line, staged) in enumerate(zip(self.lines, self.staged, strict=True)):
             planes = np.arange(line.taps) % max(1, staged.planes)
-            here = planes * self.tap_pitches[axis] + staged.shifts(line.taps) * self.pitches[axis]
-            offsets = (offsets[..., None] + here).reshape(len(offsets), offsets.shape[1] * line.taps)
-        return np.ascontiguousarray(offsets.reshape(-1) * itemsize, np.int64)
+            parts.append(planes * self.tap_pitches[axis] + staged.shifts(line.taps) * self.pitches[axis])
+        return all_sums(parts) * itemsize
 
     def taps_of(self, strides: Strides) -> Words:
         """Where the taps lie in weights with these strides along the spatial axes: a table that is made once."""
         if strides not in self._taps:
-            offsets = np.zeros(1, np.int64)
-            for line, stride in zip(self.lines[len(self.lines) - len(strides) :], strides, strict=True):
-                here = (line.tap + np.arange(line.taps) * line.tap_step) * stride
-                offsets = (offsets[:, None] + here).reshape(len(offsets) * line.taps)
-            self._taps[strides] = np.ascontiguousarray(offsets)
+            along = zip(self.lines[len(self.lines) - len(strides) :], strides, strict=True)
+            self._taps[strides] = all_sums((n.tap + np.arange(n.taps) * n.tap_step) * stride for n, stride in along)
         return self._taps[strides]
 
     def axis_arguments(self, axis: int, out_stride: int) -> CaseAxis:

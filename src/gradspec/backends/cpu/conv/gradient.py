@@ -17,14 +17,21 @@ from gradspec.backends.cpu.conv.arguments import (
     GradientAxis,
     JoinArguments,
 )
-from gradspec.backends.cpu.conv.blocking import MOST_WORKSPACE, SLACK_BYTES, BlockedConvolution, leading, reading
+from gradspec.backends.cpu.conv.blocking import (
+    MOST_WORKSPACE,
+    SLACK_BYTES,
+    BlockedConvolution,
+    all_sums,
+    leading,
+    reading,
+)
 from gradspec.backends.cpu.conv.plan import NANOSECONDS_PER_PRODUCT, BlockArguments, elements
 from gradspec.backends.cpu.conv.plan import SOURCE as CONVOLUTIONS
 from gradspec.backends.cpu.planning import COMPUTED, Strides, are_far, computed_float, regular_axes
 from gradspec.codegen.cache import kernel
 from gradspec.codegen.processor import processor
 from gradspec.codegen.records import Operand, Words, record_from
-from gradspec.graph.ir import Array, Node, Var
+from gradspec.graph.ir import Node, Var
 from gradspec.graph.types import TensorType
 from gradspec.ops.conv import Convolution
 from gradspec.runtime.memory import aligned
@@ -119,22 +126,15 @@ class BlockedGradient:
         positions = self.block if axis == self.run else line.positions
         return (positions - 1) * line.stride + (line.taps - 1) * line.step + 1
 
-    def _position_table(self) -> Array:
-        offsets = np.zeros(1, np.int64)
-        for axis in range(self.run, len(self.lines)):
-            count = self.block if axis == self.run else self.positions[axis]
-            here = np.arange(count) * (self.lines[axis].stride * self.pitches[axis])
-            offsets = (offsets[:, None] + here).reshape(len(offsets) * count)
-        return np.ascontiguousarray(offsets)
+    def _position_table(self) -> Words:
+        counts = self.block, *self.positions[self.run + 1 :]
+        along = zip(counts, self.lines[self.run :], self.pitches[self.run :], strict=True)
+        return all_sums(np.arange(count) * (line.stride * pitch) for count, line, pitch in along)
 
-    def _set_table(self) -> Array:
-        offsets = np.zeros(1, np.int64)
-        for axis, line in enumerate(self.lines):
-            if axis == len(self.lines) - 1 and self.joined > 1:
-                continue
-            step = self.pitches[axis] * (1 if axis < self.run else line.step)
-            offsets = (offsets[:, None] + np.arange(line.taps) * step).reshape(len(offsets) * line.taps)
-        return np.ascontiguousarray(offsets)
+    def _set_table(self) -> Words:
+        steps = [1 if axis < self.run else line.step for axis, line in enumerate(self.lines)]
+        along = list(zip(self.lines, self.pitches, steps, strict=True))[: -1 if self.joined > 1 else None]
+        return all_sums(np.arange(line.taps) * (pitch * step) for line, pitch, step in along)
 
     def _lay_out(self) -> None:
         self.pitch = self.set_pitch * len(self.sets)
