@@ -32,14 +32,15 @@ def table(window: Window, outputs: range | None = None) -> Ints:
     inner_outputs = prod(window.outputs)
     for axis in window.axes:
         inner_outputs //= axis.outputs
-        inner = _axis_table(axis)[wanted // inner_outputs % axis.outputs][:, None, :]
+        inner = axis_table(axis)[wanted // inner_outputs % axis.outputs][:, None, :]
         outer = taps[:, :, None]
         both = np.minimum(outer, inner)
         taps = np.where(both >= 0, outer * axis.size + inner, both).reshape(len(wanted), taps.shape[1] * inner.shape[2])
     return taps
 
 
-def _axis_table(axis: AxisWindow) -> Ints:
+def axis_table(axis: AxisWindow) -> Ints:
+    """The table of a window of one axis."""
     taps = axis.outputs * (axis.kernel if isinstance(axis, Regular) else 1)
     if taps > MANY_TAPS and (size := 4 * 8 * taps) > (there := machine_bytes()):  # four arrays of them at a time
         raise MemoryError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import combinations, permutations, product
+from itertools import combinations, compress, permutations, product
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -213,29 +213,28 @@ class RankedOperator:
         if not self.refused and self.values == values_of(self.op, self.rank):
             return found
         offered = np.zeros_like(found)
-        for some in self._by_pair.values():
+        for some in self._by_pair[1]:
             offered |= some[:, None, None] & some[:, None] & some
         return found & offered
 
     def pairs(self, others: Iterable[str] = ()) -> list[tuple[str, str]]:
         """The modes and dtypes that go together, and with the other values."""
-        wanted = [PLACE[name] for name in others]
-        return [pair for pair, going_with in self._by_pair.items() if going_with[wanted].all()]
+        pairs, going_with = self._by_pair
+        wanted = np.asarray([PLACE[name] for name in others], np.intp)
+        return list(compress(pairs, np.logical_and.reduce(going_with[:, wanted], axis=1)))
 
     def having(self, asked: frozenset[str]) -> list[str]:
         """The features of those asked for that a case of the entry has, in some mode and dtype."""
         return [name for name in sorted(asked & self.values) if self.pairs([name])]
 
     @cached_property
-    def _by_pair(self) -> dict[tuple[str, str], Bools]:
-        """For each mode and dtype the values that a case of them can have, these two among them."""
-        found = {}
-        for pair in product(MODES, DTYPES):
-            mode, dtype = (PLACE[name] for name in pair)
-            if self.together[mode, dtype]:
-                found[pair] = self.together[mode] & self.together[dtype]
-                found[pair][[mode, dtype]] = True
-        return found
+    def _by_pair(self) -> tuple[list[tuple[str, str]], Bools]:
+        """Modes and dtypes, and for each the values that a case of them can have, these two among them."""
+        pairs = [pair for pair in product(MODES, DTYPES) if self.together[PLACE[pair[0]], PLACE[pair[1]]]]
+        places = np.asarray([[PLACE[name] for name in pair] for pair in pairs], np.intp).reshape(-1, 2)
+        found = np.logical_and.reduce(self.together[places], axis=1)
+        np.put_along_axis(found, places, True, axis=1)
+        return pairs, found
 
 
 @dataclass(frozen=True)

@@ -169,12 +169,10 @@ class _Planner:
         """Three new values, if possible with the entry's operator and something never seen."""
         quiet = ~(_OF_DTYPE | _DEAR) if self.is_early else np.ones(len(VALUES), np.bool_)
         own = new[PLACE[entry.op]] & quiet & quiet[:, None]
-        for pairs in (own & ~self.seen, own):
-            if pairs.any():
-                found = np.argwhere(pairs)
-                return [entry.op, *(VALUES[i] for i in found[self.rng.integers(len(found))])]
-        found = np.argwhere(new)
-        return [VALUES[i] for i in found[self.rng.integers(len(found))]]
+        marked = next((pairs for pairs in (own & ~self.seen, own) if pairs.any()), new)
+        places = np.flatnonzero(marked)
+        found = [VALUES[i] for i in np.unravel_index(places[self.rng.integers(len(places))], marked.shape)]
+        return found if marked is new else [entry.op, *found]
 
     def meet(self, values: Sequence[int]) -> bool:
         """Take these values as met together, and say whether three of them had not."""
@@ -351,8 +349,8 @@ def random_cell(
     mode = modes[number % len(modes)]
     dtype = _choose(rng, [dtype for other, dtype in pairs if other == mode], "f32", always)
     going = (name for name in (dtype, *features) if entry.together[PLACE[name], PLACE[mode]])
-    have = [PLACE[name] for name in (mode, *going)]
-    fitting = [name for name in VALUES if name in entry.values and entry.together[have, PLACE[name]].all()]
+    fits = np.logical_and.reduce(entry.together[[PLACE[name] for name in (mode, *going)]])
+    fitting = {name for name in entry.values if fits[PLACE[name]]}
     special = _choose(rng, [name for name in specials_of(entry.op) if name in fitting], "", always)
     layout = _choose(rng, [name for name in LAYERS if name in fitting], "contiguous", always)
     return Cell(mode, dtype, special or None, layout)

@@ -26,7 +26,7 @@ from gradspec.conformance.cases.axes import (
     mask,
     stretch_axis,
 )
-from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, tags
+from gradspec.conformance.cases.features import BLOCK, LARGE, LONG_SUM, MANY_HITS, PREDICATES, Subject
 from gradspec.conformance.model.domain import EVERYTHING, FREE, SIZES, AxisDomain, KernelDomain, frames
 from gradspec.conformance.model.geometry import Parts, geometry_of
 from gradspec.conformance.model.geometry import leaves as most_terms
@@ -183,9 +183,10 @@ class Goal:
         reads = 0 if parts.window is None else parts.windows * parts.taps
         if (reads > MOST_READS and not self.frame) or not self._leaves_a_choice(problem):
             return False
-        found = tags(problem, "vjp" if self.wide else "value")
         wanted = self.features - ({*self.blocks} if self.size else set())  # a size may be less than a block
-        return wanted <= found and (not self.style or self.rank == 1 or "asymmetric" in found)
+        wanted |= {"asymmetric"} if self.style and self.rank > 1 else set()
+        subject = Subject(problem, "vjp" if self.wide else "value", "contiguous", ())
+        return all(PREDICATES[name](subject) for name in wanted)
 
     def _leaves_a_choice(self, problem: Problem) -> bool:
         """Whether a maximum has cells to choose from, and unpooling cells enough for many to go to one place."""
@@ -201,6 +202,7 @@ class Goal:
 def draw_problem(rng: np.random.Generator, goal: Goal) -> Problem | None:
     """A float32 problem with the features of a goal, or None if none was found.
 
+    >>> from gradspec.conformance.cases.features import tags
     >>> goal = Goal("max_pool", 2, frozenset({"dilated", "ceil_mode"}))
     >>> goal.features <= tags(draw_problem(np.random.default_rng(0), goal))
     True

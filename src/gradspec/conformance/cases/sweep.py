@@ -150,7 +150,7 @@ class CoveringArray:
         self.factors, self.rng = factors, rng
         self._counts = np.asarray([len(levels) for levels in factors.values()])
         self._starts = np.cumsum(self._counts) - self._counts
-        self._triples = np.asarray(list(combinations(range(len(factors)), 3)))
+        self._triples = np.asarray(list(combinations(range(len(factors)), 3))).T
         self._met = np.zeros((int(self._counts.sum()),) * 3, np.bool_)
         self._rows: list[NDArray[np.int64]] = []
         self._near_common: list[Row] = []
@@ -166,9 +166,9 @@ class CoveringArray:
         rows = self.rng.integers(0, self._counts, (CANDIDATES, len(self._counts)))
         if len(self._rows) % 3 < 2:
             rows = self._make_near_common(rows[0])[None]
-        a, b, c = np.moveaxis((rows + self._starts)[:, self._triples], -1, 0)
-        best = int(np.argmin(self._met[a, b, c].sum(axis=1)))
-        self._met[a[best], b[best], c[best]] = True
+        places = np.ravel_multi_index(tuple((rows + self._starts).T[self._triples]), self._met.shape)
+        best = int(np.argmin(self._met.take(places).sum(axis=0)))
+        self._met.put(places[:, best], True)
         return np.asarray(rows[best])
 
     def _make_near_common(self, row: NDArray[np.int64]) -> NDArray[np.int64]:

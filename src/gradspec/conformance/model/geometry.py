@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradspec import spec
-from gradspec.backends.tables import ABSENT, table
+from gradspec.backends.tables import ABSENT, axis_table
 from gradspec.conformance.model.problem import (
     COLUMNS,
     CONVOLUTIONS,
@@ -104,7 +104,7 @@ def extremes(axis: AxisWindow) -> Extremes:
     >>> extremes(regular((3,), (2,), 1, 1).axes[0])
     Extremes(reads=2, fewest=1, taps=2, hits=2)
     """
-    taps = table(Window((axis,)))
+    taps = axis_table(axis)
     reads, hits = (taps >= 0).sum(axis=1), np.bincount(taps[taps >= 0], minlength=axis.size)
     return Extremes(*map(int, (reads.max(), reads.min(), (taps != ABSENT).sum(axis=1).max(), hits.max())))
 
