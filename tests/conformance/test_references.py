@@ -435,6 +435,7 @@ def test_reproducers_of_modules_show_their_failures_in_small_formats(
     dtype: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reproduce, "A_FINDING", 600.0)  # however busy the machine
+    monkeypatch.setattr("gradspec.conformance.campaign.check.SHRINKING", 1.0)  # a large case will do
     run = check(Unbiased, spec=Biased, inputs="f32[7,6]", cases=12, seed=0, dtypes=[dtype], modes=[mode], isolate=False)
     (shown,) = reproduce.verify_findings(run.findings[:1], reproduce.in_new_processes(sys.path), "a new process", 600)
     assert shown.reproduced, shown.verification

@@ -7,6 +7,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import memset
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -339,13 +340,20 @@ def types_of(params):
 IMAGES = gs.f32[16, 64, 64]
 DIGITS, COLOURS, LABELS = gs.f32[2, 1, 28, 28], gs.f32[2, 3, 48, 40], gs.i64[2]
 LENET = lenet5.initial(np.random.default_rng(0))
-RESNET = resnet18.initial(np.random.default_rng(0), classes=10)
+
+
+@cache
+def resnet():
+    """Its parameters and statistics, which take a second to draw."""
+    return resnet18.initial(np.random.default_rng(0), classes=10)
+
+
 NETWORKS = {
     "LeNet-5": lambda: gs.trace(lambda x: lenet5.logits(x, LENET), DIGITS),
     "LeNet-5, value and gradient": lambda: gs.trace(gs.value_and_grad(lenet5.loss), types_of(LENET), DIGITS, LABELS),
-    "ResNet-18": lambda: gs.trace(lambda x: resnet18.logits(x, *RESNET), COLOURS),
+    "ResNet-18": lambda: gs.trace(lambda x: resnet18.logits(x, *resnet()), COLOURS),
     "ResNet-18, value and gradient": lambda: gs.trace(
-        gs.value_and_grad(resnet18.loss), *map(types_of, RESNET), COLOURS, LABELS
+        gs.value_and_grad(resnet18.loss), *map(types_of, resnet()), COLOURS, LABELS
     ),
     "value": lambda: gs.trace(network, IMAGES, IMAGES),
     "forward mode": lambda: gs.trace(network, IMAGES, IMAGES).jvp(),
