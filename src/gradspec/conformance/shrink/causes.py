@@ -7,6 +7,7 @@ but the operator, rank or dtype are one (`merge_findings`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -30,7 +31,7 @@ from gradspec.conformance.shrink.titles import rank
 
 MOST_CAUSES = 6
 """Causes that are looked for in one group."""
-GUESSED = 0.7
+GUESSED = 0.5
 """Of the time for a kernel of a reference, what shrinking may take: guesses at what it does take the rest."""
 LOOKED_AT = 4
 """Failures of a derivative for which the value is looked at."""
@@ -172,18 +173,18 @@ def finding(target: Target, group: Sequence[Failure], shrunk: Failure, deadline:
     if shrunk.call.problem.is_reference and is_defect:
         alike = [f for f in group if f.judged_call.problem.dtype == shrunk.judged_call.problem.dtype]
         told["suspicion"] = suspicion(target, [shrunk, *alike], deadline)
-        told["follows"] = shrunk.call.mode != "value" and all(
-            _is_value_wrong(target, failure.judged_call) for failure in [shrunk, *alike][:LOOKED_AT]
-        )
+        told["follows"] = all(_leader_is_wrong(target, f.judged_call) for f in [shrunk, *alike][:LOOKED_AT])
     found = Finding.about(shrunk, **told, count=len(group))
     return replace(found, seen=_elsewhere(found, _list_places(group)))
 
 
-def _is_value_wrong(target: Target, call: Call) -> bool:
+def _leader_is_wrong(target: Target, call: Call) -> bool:
     """On the same inputs, or on others of the same shapes: in small cases it may be right by chance."""
     value = replace(call, mode="value", directions=(), cotangent=None, variant="plain")
     other = value.mapped(lambda array: 2 * array + 1 if array.dtype.kind not in "iub" else array)
-    verdicts = (verdict for one in (value, other) for verdict in judge_call(target, one.in_layout()))
+    gradient = replace(call, mode="vjp", directions=(), variant="plain")
+    leaders = {"value": (), "second": (value, other, gradient)}.get(call.mode, (value, other))
+    verdicts = (verdict for one in leaders for verdict in judge_call(target, one.in_layout()))
     return any(verdict.kind == "defect" and verdict.rule in NUMERIC for verdict in verdicts)
 
 
@@ -222,7 +223,7 @@ def merge_findings(found: Iterable[Finding]) -> list[Finding]:
         simplest = sorted(same, key=lambda f: (len(_finding_signature(f)), *size(f.call), f.op))
         causes += _join_causes([], simplest, _needs_no_more)
     return sorted(
-        _join_followers(_join_masked(causes)),
+        _join_alike(_join_masked(causes)),
         key=lambda f: (KINDS.index(f.kind), -f.count, f.op, f.mode, f.rule, f.result),
     )
 
@@ -252,18 +253,26 @@ def _join_masked(causes: list[Finding]) -> list[Finding]:
     return _join_causes(plain, [cause for cause in causes if not MASKS.isdisjoint(cause.features)], shows_plainly)
 
 
-def _join_followers(causes: list[Finding]) -> list[Finding]:
-    """Wrong derivatives joined to a wrong value that is as bad, where they are wrong with it alone. What a derivative
-    does by itself, as leaving its cotangent out, stays a finding."""
+def _join_alike(causes: list[Finding]) -> list[Finding]:
+    """Wrong results joined to one that is as bad and wrong for the same reason, or of lower order where they are wrong
+    with it alone. What a derivative does by itself, as leaving its cotangent out, stays a finding."""
 
-    def follows(one: Finding) -> bool:
-        return one.follows and (one.suspicion or "it is wrong").startswith("it is wrong")
+    def is_one(cause: Finding, one: Finding) -> bool:
+        if cause.op != one.op or not cause.kind == one.kind == "defect" or rank(cause) > rank(one):
+            return False
+        if cause.suspicion and cause.suspicion == one.suspicion:
+            return True
+        is_lower = MODES.index(cause.mode) < MODES.index(one.mode) and cause.rule in NUMERIC
+        return one.follows and is_lower and not _is_of_itself(one)
 
-    def is_value_of(cause: Finding, one: Finding) -> bool:
-        is_number = cause.mode == "value" and cause.kind == "defect" and cause.rule in NUMERIC
-        return is_number and cause.op == one.op and rank(cause) <= rank(one)
+    return _join_causes([], sorted(causes, key=lambda one: (rank(one), MODES.index(one.mode))), is_one)
 
-    return _join_causes([one for one in causes if not follows(one)], list(filter(follows, causes)), is_value_of)
+
+def _is_of_itself(one: Finding) -> bool:
+    """Whether what is suspected of a derivative is of what it alone is given, or gives."""
+    own = one.call.arrays().keys() - one.call.named().keys()
+    is_plain = re.match("the result (is (zeros|one|its)|stays)", one.suspicion)
+    return bool(is_plain or own & {*re.findall(r"\w+", one.suspicion)})
 
 
 def _join_causes(

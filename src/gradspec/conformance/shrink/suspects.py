@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
-from math import inf
+from itertools import combinations, islice
+from math import frexp, inf, prod
 from time import monotonic, process_time
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,17 +19,19 @@ from gradspec.conformance.judge.reduced import ARITHMETICS
 from gradspec.conformance.model.arithmetic import Arithmetic
 from gradspec.conformance.model.changes import ReferenceChanges
 from gradspec.conformance.model.device import ExhaustedError
-from gradspec.conformance.model.problem import Array, Call
-from gradspec.conformance.model.reference import FEW, FreeAxes, Resized, reference_of
+from gradspec.conformance.model.problem import Array, Call, Shape
+from gradspec.conformance.model.reference import FEW, FreeAxes, Resized, admits, classes, reference_of
 from gradspec.conformance.model.target import Target
 from gradspec.conformance.model.verdict import Failure
 from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
 from gradspec.conformance.oracle.meaning import Bools, Floats, Judgement, round_array
 from gradspec.conformance.shrink.search import conventions, size
 from gradspec.domains.formats import BF16, format_named
+from gradspec.graph.builder import apply_all
 from gradspec.graph.graph import Graph
-from gradspec.graph.ir import Node
+from gradspec.graph.ir import Node, Var
 from gradspec.system.hosting import ChannelError, LeftBehindError
+from gradspec.transforms.copy import Copier
 
 MOST_CALLS = 4
 """Failures that a guess must fit."""
@@ -45,6 +48,12 @@ USED = 2.0**-7
 """What part of what a liberty permits some cell must be off by: much smaller errors have another cause."""
 BLOCKS = (2, 4, 8, 16, 32, 64, 128)
 """What a kernel may have taken a size to be a multiple of."""
+FACTORS = {2.0: "twice", 0.5: "half", -1.0: "the negative of"}
+"""What a wrong result may be of the right one."""
+MOST_POWER, SMALL = 16, (2.0**-3, 2.0**-10)
+"""Beyond which powers of two, and below what, numbers are said to be needed."""
+NEARLY = 2.0**-6
+"""How near, in proportion, a result is to a guess at it that is worth a closer look."""
 GROSS = 4.0
 """How many times what is permitted a result is off by that more than rounding explains."""
 DIGITS = 0.01
@@ -70,6 +79,32 @@ class Wrong:
     def judgement(self) -> Judgement:
         return self.meaning.judge(self.got, self.target.arithmetic(self.call.problem))
 
+    def given(self, call: Call) -> dict[Var, Array]:
+        """The arrays of a call, by the inputs of the graph."""
+        return dict(zip(self.meaning.results.graph.inputs, map(np.asarray, call.arguments()), strict=True))
+
+    @cached_property
+    def steps(self) -> dict[Var, Array]:
+        """What every operation of the reference gives, as it is computed."""
+        return self._run({**self.meaning.results.graph.constants}, self.given(self.call))
+
+    def _run(self, known: dict[Var, Array], changed: dict[Var, Array]) -> dict[Var, Array]:
+        """What is known, with what follows from what is changed."""
+        found, new = known | changed, {*changed}
+        for node in self.meaning.results.graph.nodes:
+            if new.isdisjoint(node.outputs) and not (found.keys() >= {*node.outputs} and new.isdisjoint(node.inputs)):
+                results = apply_all(node.op, node.attrs, *(found[v] for v in node.inputs))
+                found |= zip(node.outputs, map(np.asarray, results), strict=True)
+                new |= {*node.outputs}
+        return found
+
+    def is_near(self, changed: dict[Var, Array]) -> bool:
+        """Whether the result is about what the reference computes from other arrays; to ask this first saves time."""
+        found = self._run(self.steps, changed)[self.meaning.results.graph.outputs[self.meaning.place]]
+        got, other = (array.astype(np.float64) for array in (self.got, found))
+        finite = np.isfinite(got) & np.isfinite(other)
+        return np.allclose(got[finite], other[finite], NEARLY, NEARLY * np.abs(other[finite]).max(initial=0.0))
+
     def fits(self, graph: Graph, call: Call, arithmetic: Arithmetic | None = None) -> bool:
         """Whether the result is that of another graph, of another call, or by another arithmetic."""
         arrays = [np.asarray(array) for array in call.arguments()]
@@ -78,6 +113,7 @@ class Wrong:
         return judged.passed and not judged.wide.all()
 
 
+T = TypeVar("T", int, float)
 Guess: TypeAlias = Callable[[Wrong], bool]
 
 
@@ -138,23 +174,30 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
             yield f"it is wrong only where {name} has {number}", partial(_is_of_ignored, name, int(number))
     smallest = min(wrong, key=lambda w: size(w.call))
     sizes = [Sizes(smallest, free) for free in ReferenceChanges(smallest.call).axes]
+    yield from _numbers(first, "iu")
     for one in sizes:
         yield from one.guesses(one.longer())
+    for one in sizes:
+        yield from one.guesses(one.kinds())
     yield "the result stays the same for other numbers, as a stale one does", _is_stale
+    for factor, words in FACTORS.items():
+        yield f"the result is {words} what is right", partial(_is_multiple, factor)
+    for name in first.call.arrays():
+        yield f"its input {name} is ignored", partial(_without, name)
+    for pair in combinations(first.call.arrays(), 2):
+        yield f"{' and '.join(pair)} are exchanged", partial(_is_of_exchanged, *pair)
+    for node in first.meaning.results.graph.nodes[: MOST_NODES if np.isfinite(first.got).any() else 0]:
+        for which, (words, _) in enumerate(_changes(node)):
+            yield f"the {node.op.name} of `{node.outputs[0].name}` {words}", partial(_is_of_changed, node, which)
     if first.judgement.arithmetic.wide_intermediates:
         yield f"the result is right only if {first.call.problem.dtype} is stored between operators", _is_of_stored
     if not is_choice and (words := _smallest_liberty(wrong)):
         yield words, lambda _: True
-    for name in first.call.arrays():
-        yield f"its input {name} is ignored", partial(_without, name)
-    graph = first.meaning.results.graph
-    for place, node in enumerate(graph.nodes[:MOST_NODES]):
-        if _passed_on(node) is not None:
-            what = f"the {node.op.name} of `{node.outputs[0].name}` is left out"
-            yield what, partial(_bypassed, place)
-    for one in sizes:
-        yield from one.guesses(one.kinds())
+    yield from _numbers(first, "f")
     yield from _places(first)
+    for name in first.call.named():
+        plain = NeededNumbers("is not 0", np.zeros_like, lambda _, shape: np.zeros(shape))
+        yield f"it is wrong only where {name} is not 0", partial(plain.are_needed, name)
 
 
 def _is_input(name: str, w: Wrong) -> bool:
@@ -201,8 +244,12 @@ def _smallest_liberty(wrong: Sequence[Wrong]) -> str:
     fitting = list[tuple[float, float, str]]()
     for words, change, also in _liberties(wrong[0]):
         with suppress(Exception):  # an arithmetic that there is no theorem for
-            judged = [w.meaning.judge(w.got, change(w.judgement.arithmetic)) for w in wrong]
-            if all(map(_tells, judged)):
+            judged = list[Judgement]()
+            for w in wrong:
+                judged.append(w.meaning.judge(w.got, change(w.judgement.arithmetic)))
+                if not _tells(judged[-1]):
+                    break
+            else:
                 radii = [_radii(w, judgement) for w, judgement in zip(wrong, judged, strict=True)]
                 used = max(float(np.max(error / radius)) for error, radius in radii)
                 if used >= USED and all(map(also, wrong)):
@@ -252,28 +299,125 @@ def _is_of_ignored(name: str, number: int, w: Wrong) -> bool:
     return bool(is_ignored.any()) and not any(_result(w.target, call, w.name))
 
 
-def _passed_on(node: Node) -> int | None:
-    """The operand that a node's result could be taken for."""
-    types = [v.type for v in node.inputs]
-    own = node.outputs[0].type
-    return types.index(own) if len(node.outputs) == 1 and own.is_float and own in types else None
+Change: TypeAlias = Callable[[Sequence[Any], Any], Any]
+"""From the operands of a node and its result to what stands in the place of the result."""
 
 
-def _bypassed(place: int, w: Wrong) -> bool:
-    """Whether the result is the reference's without one of its nodes."""
+def _changes(node: Node) -> Iterator[tuple[str, Change]]:
+    """What kernels do in the place of an operation: leave it out, forget its sign, or divide by one less."""
+    own, *others = node.outputs
+    if others or not own.type.is_float:
+        return
+    for i in (i for i, v in enumerate(node.inputs) if v.type == own.type and v not in node.inputs[:i]):
+        yield "is left out", partial(_operand, i)
+    yield "has the wrong sign", lambda _, y: -y
+    terms = prod(node.inputs[0].shape) // max(1, prod(own.shape)) if hasattr(node.attrs, "axes") else 1
+    if terms > 1:
+        yield "counts one term less than it has", lambda _, y: y * (terms / (terms - 1))
+
+
+def _operand(i: int, operands: Sequence[Any], _: Any) -> Any:
+    return operands[i]
+
+
+def _is_of_changed(like: Node, which: int, w: Wrong) -> bool:
+    """Whether the result is the reference's with something else for one of its nodes."""
     graph = w.meaning.results.graph
-    if place >= len(graph.nodes):
+    changed = next(n for n in graph.nodes if (n.op, n.outputs[0].name) == (like.op, like.outputs[0].name))
+    _, change = list(_changes(changed))[which]  # there may be none, and then it is no guess
+    steps = [w.steps[v] for v in (*changed.inputs, *changed.outputs)]
+    if not w.is_near({changed.outputs[0]: change(steps[:-1], steps[-1])}):
         return False
-    node = graph.nodes[place]
-    operand = _passed_on(node)
-    if operand is None:
+    copy = Copier(graph)
+    for node in graph.nodes:
+        copy.node(node)
+        if node is changed:
+            copy.assign(node, [change(copy.all(node.inputs), copy(node.outputs[0]))])
+    return w.fits(copy.builder.build(copy.all(graph.outputs), allow_unused=True), w.call)
+
+
+def _is_multiple(factor: float, w: Wrong) -> bool:
+    return w.meaning.judge(w.got / np.asarray(factor, w.got.dtype), w.judgement.arithmetic).passed
+
+
+def _is_of_exchanged(one: str, other: str, w: Wrong) -> bool:
+    arrays = w.call.arrays()
+    call = w.call.with_arrays({**arrays, one: arrays[other], other: arrays[one]})
+    return arrays[one].shape == arrays[other].shape and w.fits(w.meaning.results.graph, call)
+
+
+# --- which numbers it is wrong for ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NeededNumbers:
+    """Numbers of an input without which a result is right: what stands for them, and others that are none."""
+
+    words: str
+    without: Callable[[Array], Array]
+    drawn: Callable[[np.random.Generator, Shape], Array]
+
+    def are_needed(self, name: str, w: Wrong) -> bool:
+        array, rng = w.call.arrays()[name], np.random.default_rng(0)
+        others = self.without(array), self.drawn(rng, array.shape).astype(array.dtype)
+        return not np.array_equal(others[0], array, equal_nan=True) and all(_is_right(w, name, a) for a in others)
+
+
+def _numbers(first: Wrong, kinds: str) -> Iterator[tuple[str, Guess]]:
+    for name, array in first.call.arrays().items():
+        if array.dtype.kind in kinds:
+            for numbers in _kinds(first, name, array):
+                yield f"it is wrong only where {name} {numbers.words}", partial(numbers.are_needed, name)
+
+
+def _kinds(first: Wrong, name: str, array: Array) -> Iterator[NeededNumbers]:
+    """Zeros, ties, those below zero, and those beyond a power of two, or below it."""
+    if array.dtype.kind in "iu":
+        below = classes(first.call.problem, name)
+        yield NeededNumbers(
+            "has a number twice",
+            lambda a: (np.arange(a.size) % below).reshape(a.shape).astype(a.dtype),
+            lambda rng, shape: rng.permutation(max(below, prod(shape)))[: prod(shape)].reshape(shape) % below * 1.0,
+        )
+    else:
+        yield NeededNumbers("has a zero", lambda a: np.where(a == 0, 1, a).astype(a.dtype), _uniform(0.25, 1))
+        yield NeededNumbers("is negative", np.abs, _uniform(0, 1))
+    largest = float(np.abs(array.astype(np.float64)).max(initial=0.0, where=np.isfinite(array)))
+    powers = [2.0**i for i in range(max(0, min(MOST_POWER, frexp(largest)[1])))]
+    limit = _first_wrong(powers, lambda t: not _is_right(first, name, _clipped(t, array)))
+    for t in powers[max(0, limit - 1) : limit]:
+        yield NeededNumbers(f"is beyond ±{t:g}", partial(_clipped, t), _uniform(-t, t))
+    if array.dtype.kind == "f":
+        for t in SMALL:
+            yield NeededNumbers(f"is within ±{t:g}", partial(_raised, t), _uniform(t, 1))
+
+
+def _first_wrong(numbers: Sequence[T], is_wrong: Callable[[T], bool]) -> int:
+    """The place of the first number from which on it is wrong, or 0 where that cannot be tried."""
+    with suppress(Exception):
+        return bisect_left(numbers, True, key=is_wrong)
+    return 0
+
+
+def _uniform(low: float, high: float) -> Callable[[np.random.Generator, Shape], Array]:
+    return lambda rng, shape: rng.uniform(low, high, shape)
+
+
+def _clipped(t: float, array: Array) -> Array:
+    return np.clip(array, -t, t).astype(array.dtype)
+
+
+def _raised(t: float, array: Array) -> Array:
+    return np.where(np.abs(array) < t, np.copysign(t, array), array).astype(array.dtype)
+
+
+def _is_right(w: Wrong, name: str, array: Array) -> bool:
+    """Whether the result is right for other numbers, and has some."""
+    call = w.call.with_arrays({**w.call.arrays(), name: array})
+    if not admits(call) or any(_result(w.target, call, w.name)):
         return False
-    old, new = node.outputs[0], node.inputs[operand]
-    nodes = tuple(
-        replace(n, inputs=tuple(new if v is old else v for v in n.inputs)) for n in graph.nodes if n is not node
-    )
-    outputs = tuple(new if v is old else v for v in graph.outputs)
-    return w.fits(replace(graph, nodes=nodes, outputs=outputs), w.call)
+    meaning = expected(call)[w.name]
+    return isinstance(meaning, EnclosedMeaning) and bool(np.any(meaning.enclosed().centre))
 
 
 # --- where it is wrong ------------------------------------------------------------------------------------------------
@@ -329,6 +473,8 @@ class Sizes:
     def longer(self) -> Iterator[Kind]:
         """Sizes that are needed by numbers are few, but along the axis of samples, where the second may be wrong."""
         n = self.of(self.smallest)
+        if n > 2 * FEW:
+            n = 1 + _first_wrong(range(1, n), self._is_wrong)
         if n > (1 if min(self.free.axes) == (0, 0) else 2 * FEW):
             yield f"longer than {n - 1}", lambda m: m >= n, [n - 1], [n + 1]
 
