@@ -1,6 +1,7 @@
 """Kernels of anything that a graph can say, judged by references: right ones pass, mistakes are found and told."""
 
 import json
+import math
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -418,6 +419,19 @@ def test_formulas_of_derivatives_and_infinities_are_no_defects() -> None:
     run = judged_with("infinity", product_of_finite, lambda x, a: x * a, "f32[6],f32[6]")
     assert run.by_kind("defect") == []
     assert run.tally.cases["undecided"]
+
+
+@pytest.mark.parametrize("special", ["ties", "nan"])
+def test_special_numbers_are_put_into_single_numbers_too(special: str) -> None:
+    seen = set[float]()
+
+    def kernel(x: Any, b: Any) -> Any:
+        seen.add(float(b))
+        return x + b
+
+    run = judged_with(special, kernel, lambda x, b: x + b, "f32[6],f32[]", modes=["value"], isolate=False)
+    assert run.errors == []
+    assert seen & {-1.0, 0.0, 1.0} if special == "ties" else any(map(math.isnan, seen))
 
 
 def test_subnormal_numbers_that_a_formula_loses_are_of_reduced_precision() -> None:

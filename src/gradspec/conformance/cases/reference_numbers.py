@@ -52,11 +52,10 @@ class ReferenceDrawing:
         return Numbers(self.rng, self.types[name].dtype.name)
 
     def _regular(self, name: str, floats: Sequence[str]) -> Array:
-        make = REGIMES[self.case.regime]
+        numbers, shape = self._numbers(name), self.types[name].shape
         if self.case.regime == "impulse":  # in one of the arrays; the others have all their bits
-            chosen = floats[self.case.seed % len(floats)] == name
-            return _impulse(self._numbers(name), self.types[name].shape, chosen)
-        return make(self._numbers(name), self.types[name].shape)
+            return _impulse(numbers, shape, chosen=floats[self.case.seed % len(floats)] == name)
+        return np.asarray(REGIMES[self.case.regime](numbers, shape))  # a single number is an array, too
 
     def _whole(self, name: str) -> Array:
         t = self.types[name]
