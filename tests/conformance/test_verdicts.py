@@ -16,8 +16,10 @@ from gradspec import gallery
 from gradspec.cli import main
 from gradspec.conformance.campaign.check import check
 from gradspec.conformance.campaign.reproduce import verify_findings
+from gradspec.conformance.checks.guards import unwritten
 from gradspec.conformance.command import exit_code
 from gradspec.conformance.judge.verdicts import judge_call
+from gradspec.conformance.model.problem import lay_out
 from gradspec.conformance.model.reference import call_of
 from gradspec.conformance.model.run import Run
 from gradspec.conformance.model.verdict import Failure, Finding
@@ -239,6 +241,18 @@ def test_cells_that_are_never_written_are_told(device):
     assert defect.title == "It returns cells of torch.empty that it never wrote"
     assert "on_nans" in defect.reproducer
     assert is_shown(defect)
+
+
+def without_strides(x):
+    return 2 * x.as_strided(x.shape, torch.empty(x.shape).stride())
+
+
+def test_gaps_on_a_device_are_not_taken_for_memory_of_the_kernel():
+    target = ReferenceKernel(without_strides, doubled, "f32[3,4]", array="torch").on(FakeDevice())
+    x = lay_out(np.ones((3, 4), np.float32), "non_contiguous", 2)
+    call = call_of(target.reference.problem(target.reference.types[0]), "value", {"x": x}, "non_contiguous")
+    assert np.isnan(target.run(call)["y"]).any()
+    assert unwritten(target, call) == []
 
 
 # --- causes -----------------------------------------------------------------------------------------------------------
