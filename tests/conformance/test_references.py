@@ -405,6 +405,14 @@ def sigmoid_vjp(x: Any, g: Any) -> Any:
     return g * sigmoid(x) * (1 - sigmoid(x))  # loses what is small beside 1
 
 
+def gated(x: Any, y: Any) -> Any:
+    return sigmoid(x) * y
+
+
+def gated_vjp(x: Any, y: Any, g: Any) -> Any:
+    return sigmoid_vjp(x, g) * y, g * sigmoid(x)
+
+
 def product_of_finite(x: Any, a: Any) -> Any:
     return np.where(np.isinf(x), x - x, x * a)  # as a formula that meets ∞ − ∞ where the reference does not
 
@@ -415,7 +423,10 @@ def judged_with(special: str, kernel: Any, spec: Any, inputs: str, **options: An
 
 def test_formulas_of_derivatives_and_infinities_are_no_defects() -> None:
     sigmoid.vjp = sigmoid_vjp
+    gated.vjp = gated_vjp
     assert judged_with("large_numbers", sigmoid, gs.sigmoid, "f32[6,7]", modes=["vjp"]).by_kind("defect") == []
+    run = judged_with("large_numbers", gated, lambda x, y: gs.sigmoid(x) * y, "f32[6,7],f32[6,7]", modes=["vjp"])
+    assert run.by_kind("defect") == []
     run = judged_with("infinity", product_of_finite, lambda x, a: x * a, "f32[6],f32[6]")
     assert run.by_kind("defect") == []
     assert run.tally.cases["undecided"]

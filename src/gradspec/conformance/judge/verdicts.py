@@ -27,9 +27,11 @@ from gradspec.conformance.model.problem import SELECTIONS, Array, Call, Results,
 from gradspec.conformance.model.target import Answer, NotOfferedError, Target
 from gradspec.conformance.model.verdict import Verdict
 from gradspec.conformance.oracle import Judgement, Meaning
+from gradspec.conformance.oracle.enclosed import largest
 from gradspec.conformance.oracle.expected import EnclosedMeaning, GraphResults, expected
 from gradspec.conformance.oracle.meaning import Bools, Selected
 from gradspec.domains.formats import format_named
+from gradspec.graph.builder import dependents
 from gradspec.graph.lru import LRUCache
 from gradspec.spec.errors import UnsupportedError
 from gradspec.system.host import OverrunError
@@ -399,8 +401,8 @@ def weakening_operator(judgement: Judgement) -> str:
         inner = replace(graph, outputs=tuple(v for node in graph.nodes for v in node.outputs if v.type.is_float))
         enclosed = GraphResults(inner, meaning.results.arrays).enclosed(judgement.arithmetic)
         weak = {v for v, one in zip(inner.outputs, enclosed, strict=True) if one.weak.mean() > 1 / 3}
-        first = (n for n in graph.nodes if not weak.isdisjoint(n.outputs) and weak.isdisjoint(n.inputs))
-        return next((node.op.name for node in first), "")
+        first = (n.op.name for n in graph.nodes if not weak.isdisjoint(n.outputs) and weak.isdisjoint(n.inputs))
+        return next(first, "")
 
     return _WEAKENING.get_or_make(graph, find)
 
@@ -455,22 +457,23 @@ class _EnclosedResult(_Result):
         return any(bool(((a != 0) & (np.abs(a) < least)).any()) for a in floats)
 
     def _is_lost_beside_the_rest(self, judgement: Judgement) -> Bools:
-        """Where a derivative is off by a few roundings of what it is multiplied with.
+        """Where a derivative is off by a few roundings of the largest one on the way to it.
 
         Formulas differ: ``s·(1 − s)`` loses what is small beside 1, and ``s(x)·s(−x)`` does not.
         """
         assert isinstance(judgement.meaning, EnclosedMeaning)
-        along = [array for name, array in self.call.arrays().items() if name not in self.call.named()]
-        scale = np.prod([np.max(np.abs(array.astype(np.float64)), initial=0.0) for array in along])
-        how = judgement.arithmetic
-        between = how.accumulate if how.wide_intermediates else how.storage
-        slack = FORMULAS * float(between.unit) * scale if along else 0.0
-        found = judgement.meaning.enclosed(judgement.arithmetic)
-        low, high = found.ends
+        graph, arrays = judgement.meaning.results.graph, judgement.meaning.results.arrays
+        how, scale = judgement.arithmetic, 0.0
+        if along := [*zip(graph.inputs, arrays, strict=True)][len(self.call.named()) :]:
+            on_the_way = dependents(graph, (v for v, _ in along)) - set(graph.outputs)
+            inner = replace(graph, outputs=tuple(v for v in on_the_way if v.type.is_float))
+            sizes = (largest(np.abs(e.finite)) for e in GraphResults(inner, arrays).enclosed(None))
+            scale = max(prod(largest(np.abs(array)) for _, array in along), *sizes)
+        slack = FORMULAS * scale * float((how.accumulate if how.wide_intermediates else how.storage).unit)
+        low, high = judgement.meaning.enclosed(how).ends
         got = judgement.got.astype(np.float64)
         with np.errstate(invalid="ignore"):
-            near: Bools = (low - slack <= got) & (got <= high + slack) & np.isfinite(slack)
-        return near
+            return np.asarray((low - slack <= got) & (got <= high + slack) & np.isfinite(slack))
 
     def _is_of_infinities(self, judgement: Judgement, wrong: Bools) -> bool:
         """Whether nothing is wrong but which numbers are not finite, and infinities are among the inputs.
