@@ -320,11 +320,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def onnx_model(path, shape, op="Relu"):
+def onnx_model(path, shape, op="Relu", **attributes):
     """One operator from x to y, made with onnx alone."""
     from onnx import helper
 
-    onnx_models([helper.make_node(op, ["x"], ["y"])], path, shape)
+    onnx_models([helper.make_node(op, ["x"], ["y"], **attributes)], path, shape)
 
 
 def onnx_models(nodes, path, shape, **initializers):
@@ -794,8 +794,8 @@ def in_ascii(*arguments):
 
 
 def test_signs_are_written_in_ascii_where_there_is_nothing_else(folder):
-    onnx_model("odd.onnx", [1, 5], "Bernoulli")
-    reason = "the operator Bernoulli (1{}): node 0"
+    onnx_model("odd.onnx", [1, 3, 4, 4], "DepthToSpace", blocksize=2)
+    reason = "3 channels do not make blocks of 2 {} 2 cells"
     result = in_ascii("show", "odd.onnx")
     assert result.returncode == 1
     assert reason.format("x").encode() in result.stderr
