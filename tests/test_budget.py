@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 UNTYPED = 0.062
 """The share of parameters and results, outside the sources of kernels, that are ``Any``, or contain it, or are bare."""
 
-LINES = 99_677
+LINES = 99_678
 """The lines of all ``*.py`` in ``src``."""
 
 RAISING = "lower it by {advice}; to raise the limit in tests/test_budget.py, say why in a line of CHANGELOG.md"
@@ -29,12 +29,12 @@ def is_untyped(annotation: ast.expr | None) -> bool:
     return annotation is None or any(isinstance(n, ast.Name) and n.id == "Any" for n in ast.walk(annotation))
 
 
-def is_kernel_source(file: Path) -> bool:
-    return "kernels" in file.parts or file.name == "pool_kernels.py"
+def is_kernel_source(file: Path, source: Path) -> bool:
+    return "kernels" in file.relative_to(source).parts or file.name == "pool_kernels.py"
 
 
 def untyped_share(source: Path) -> float:
-    files = [file for file in source.rglob("*.py") if not is_kernel_source(file)]
+    files = [file for file in source.rglob("*.py") if not is_kernel_source(file, source)]
     found = [is_untyped(slot) for file in files for slot in slots(ast.parse(file.read_text()))]
     return sum(found) / len(found)
 

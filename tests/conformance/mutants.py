@@ -267,15 +267,16 @@ MUTANTS = (
     Mutant(
         "strides_swapped_in_weight_gradient",
         CONV + "gradient.py",
-        "np.arange(count) * (self.lines[axis].stride * self.pitches[axis])",
-        "np.arange(count) * (self.lines[max(axis, -(axis + self.rank >= len(self.lines)) % len(self.lines))].stride"
-        " * self.pitches[axis])",
+        "along = zip(counts, self.lines[self.run :], self.pitches[self.run :], strict=True)",
+        "n = len(self.lines)\n        along = "
+        "zip(counts, [self.lines[max(axis, -(axis + self.rank >= n) % n)] for axis in range(self.run, n)], "
+        "self.pitches[self.run :], strict=True)",
     ),
     Mutant(
         "dilation_missing_in_weight_gradient",
         CONV + "gradient.py",
-        "step = self.pitches[axis] * (1 if axis < self.run else line.step)",
-        "step = self.pitches[axis]",
+        "steps = [1 if axis < self.run else line.step for axis, line in enumerate(self.lines)]",
+        "steps = [1 for _ in self.lines]",
     ),
     Mutant(
         "groups_share_channels_in_weight_gradient",

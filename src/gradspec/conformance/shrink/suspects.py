@@ -159,7 +159,7 @@ def _result(target: Target, call: Call, name: str) -> Iterator[Wrong]:
 
 
 def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Guess]]:
-    """Those first that explain most. A liberty may let a kink lie elsewhere, which says less than the choice there."""
+    """Those first that explain most. With a liberty or other numbers a kink may lie elsewhere: the choice says more."""
     first = wrong[0]
     if first.got.size > 1:
         yield "the result is zeros", lambda w: not w.got.any()
@@ -177,9 +177,9 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
     yield from _numbers(first, "iu")
     for one in sizes:
         yield from one.guesses(one.longer())
+    yield "the result stays the same for other numbers, as a stale one does", _is_stale
     for one in sizes:
         yield from one.guesses(one.kinds())
-    yield "the result stays the same for other numbers, as a stale one does", _is_stale
     for factor, words in FACTORS.items():
         yield f"the result is {words} what is right", partial(_is_multiple, factor)
     for name in first.call.arrays():
@@ -191,11 +191,12 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
             yield f"the {node.op.name} of `{node.outputs[0].name}` {words}", partial(_is_of_changed, node, which)
     if first.judgement.arithmetic.wide_intermediates:
         yield f"the result is right only if {first.call.problem.dtype} is stored between operators", _is_of_stored
-    if not is_choice and (words := _smallest_liberty(wrong)):
-        yield words, lambda _: True
-    yield from _numbers(first, "f")
+    if not is_choice:
+        if words := _smallest_liberty(wrong):
+            yield words, lambda _: True
+        yield from _numbers(first, "f")
     yield from _places(first)
-    for name in first.call.named():
+    for name in () if is_choice else first.call.named():
         plain = NeededNumbers("is not 0", np.zeros_like, lambda _, shape: np.zeros(shape))
         yield f"it is wrong only where {name} is not 0", partial(plain.are_needed, name)
 
