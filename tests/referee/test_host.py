@@ -692,13 +692,13 @@ def test_it_holds_so_much_memory_together_with_its_processes(kernel_file):
         def kernel(x):
             for _ in range(3 * int(x[0, 0])):
                 if os.fork() == 0:
-                    kept = np.ones(1 << 24, np.float64)
+                    kept = np.ones(1 << 26, np.float64)
                     time.sleep(20 * float(kept[0]))
             time.sleep(20 * float(x[0, 0]))
             return x
         """
     )
-    one = KernelHost("hosted_kernels:kernel", 1 << 28)
+    one = KernelHost("hosted_kernels:kernel", 1 << 30)  # OpenBLAS alone takes 32 MiB for each core
     kernel = HostedFunction(one, "", None)
     assert kernel(0 * X).shape == X.shape
     with pytest.raises(HostLostError) as caught:
