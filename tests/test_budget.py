@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 UNTYPED = 0.062
 """The share of parameters and results, outside the sources of kernels, that are ``Any``, or contain it, or are bare."""
 
-LINES = 99_678
+LINES = 99_679
 """The lines of all ``*.py`` in ``src``."""
 
 RAISING = "lower it by {advice}; to raise the limit in tests/test_budget.py, say why in a line of CHANGELOG.md"

@@ -26,20 +26,21 @@ from gradspec.domains.exact import rational
 from gradspec.domains.formats import F32
 
 REDUCED: dict[str, str] = {
-    "ftz": "Inputs, products and sums below the smallest normal number of the accumulator may count as zero.",
-    "truncate": "Sums may be rounded toward zero instead of to nearest.",
     "cuda_functions": "Elementary functions of a reference may err by 4 units in the last place, as CUDA's do.",
     "fast_math": "Elementary functions of a reference may have the errors of CUDA's intrinsics.",
     "variance_by_moments": "A reference's variance may be the mean of squares less the square of the mean.",
     "online_softmax": "A reference's softmax may be rescaled after every cell.",
     "reassociated": "Coefficients of a reference may be multiplied with each other first.",
+    "ftz": "Inputs, products and sums below the smallest normal number of the accumulator may count as zero.",
+    "truncate": "Sums may be rounded toward zero instead of to nearest.",
     "tf32": "Factors of float32 may be rounded to 11 significand bits first, as TF32 does.",
     "truncated_tf32": "Factors of float32 may be cut after 11 significand bits, as tensor cores do.",
     "bf16_inputs": "Factors of float32 may be rounded to bfloat16 first.",
     "low_precision_accumulate": "Sums of float16 and bfloat16 may be rounded to that format after every addition.",
     "parts": "Partial sums of float16 and bfloat16, at most 16 to a result, may be stored and added in that format.",
 }
-"""The names of ``--allow``, with what each permits. The first that permits a result is named: wide ones are last."""
+"""The names of ``--allow``, with what each permits. The first that permits a result is named: those that let exact
+sums round stand behind those of functions, and wide ones are last."""
 
 PROFILES: dict[str, tuple[str, ...]] = {
     "triton": (
@@ -93,7 +94,7 @@ def check_modes(names: Iterable[str]) -> tuple[str, ...]:
     >>> check_modes(["fp8"])
     Traceback (most recent call last):
         ...
-    ValueError: 'fp8' is not a mode of reduced precision; allow some of ftz, truncate, cuda_functions, ...
+    ValueError: 'fp8' is not a mode of reduced precision; allow some of cuda_functions, fast_math, ...
     """
     given = tuple(names)
     for name in given:
