@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gradspec as gs
 from gradspec.graph.graph import check
-from gradspec.transforms.simplify import rewritten
+from gradspec.transforms.simplify import rewrite
 from graph.op_cases import dyadics
 from graph.test_simplify import drop_zeros, fold_constants, merge_equal_nodes
 
@@ -136,7 +136,7 @@ def test_third_derivatives_are_symmetric(program):
 
 
 @settings(max_examples=40, deadline=None)
-@given(programs, st.sampled_from([rewritten, fold_constants, drop_zeros, merge_equal_nodes, None]))
+@given(programs, st.sampled_from([rewrite, fold_constants, drop_zeros, merge_equal_nodes, None]))
 def test_simplification_keeps_the_meaning(program, transformation):
     graph = built(program)
     derived = graph.vjp()

@@ -33,10 +33,10 @@ def simplify(graph: Graph) -> Graph:
 
     What a rule needs to know of a node's operands is settled before the node is met, so one pass finds everything.
     """
-    return rewritten(graph, fold_movement, drop_zeros, Merged())
+    return rewrite(graph, fold_movement, drop_zeros, EqualNodes())
 
 
-def rewritten(graph: Graph, *rules: Rule) -> Graph:
+def rewrite(graph: Graph, *rules: Rule) -> Graph:
     """The graph with what the rules find in the place of nodes; without rules, only what the outputs depend on."""
     copy = Copier(graph)
     for node in graph.nodes:
@@ -69,7 +69,7 @@ def drop_zeros(node: Node, inputs: Sequence[Var], builder: Builder) -> Replaceme
     return [builder.zeros(v.type) for v in node.outputs] if vanishes else None
 
 
-class Merged:
+class EqualNodes:
     """The nodes met so far, each once, as equal constants are, and two moves in a row as one where they come to one."""
 
     def __init__(self) -> None:

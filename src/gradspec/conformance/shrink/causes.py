@@ -270,9 +270,9 @@ def _join_alike(causes: list[Finding]) -> list[Finding]:
 
 def _is_of_itself(one: Finding) -> bool:
     """Whether what is suspected of a derivative is of what it alone is given, or gives."""
-    own = one.call.arrays().keys() - one.call.named().keys()
+    added = one.call.arrays().keys() - one.call.named().keys()
     is_plain = re.match("the result (is (zeros|one|its)|stays)", one.suspicion)
-    return bool(is_plain or own & {*re.findall(r"\w+", one.suspicion)})
+    return bool(is_plain or added & {*re.findall(r"\w+", one.suspicion)})
 
 
 def _join_causes(

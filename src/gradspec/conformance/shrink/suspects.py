@@ -185,10 +185,10 @@ def _guesses(wrong: Sequence[Wrong], is_choice: bool) -> Iterator[tuple[str, Gue
     for name in first.call.arrays():
         yield f"its input {name} is ignored", partial(_without, name)
     for pair in combinations(first.call.arrays(), 2):
-        yield f"{' and '.join(pair)} are exchanged", partial(_is_of_exchanged, *pair)
+        yield f"{' and '.join(pair)} are exchanged", partial(_fits_exchange, *pair)
     for node in first.meaning.results.graph.nodes[: MOST_NODES if np.isfinite(first.got).any() else 0]:
         for which, (words, _) in enumerate(_changes(node)):
-            yield f"the {node.op.name} of `{node.outputs[0].name}` {words}", partial(_is_of_changed, node, which)
+            yield f"the {node.op.name} of `{node.outputs[0].name}` {words}", partial(_fits_changed_node, node, which)
     if first.judgement.arithmetic.wide_intermediates:
         yield f"the result is right only if {first.call.problem.dtype} is stored between operators", _is_of_stored
     if not is_choice:
@@ -306,13 +306,13 @@ Change: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
 def _changes(node: Node) -> Iterator[tuple[str, Change]]:
     """What kernels do in the place of an operation: leave it out, forget its sign, or divide by one less."""
-    own, *others = node.outputs
-    if others or not own.type.is_float:
+    output, *others = node.outputs
+    if others or not output.type.is_float:
         return
-    for i in (i for i, v in enumerate(node.inputs) if v.type == own.type and v not in node.inputs[:i]):
+    for i in (i for i, v in enumerate(node.inputs) if v.type == output.type and v not in node.inputs[:i]):
         yield "is left out", partial(_operand, i)
     yield "has the wrong sign", lambda _, y: -y
-    terms = prod(node.inputs[0].shape) // max(1, prod(own.shape)) if hasattr(node.attrs, "axes") else 1
+    terms = prod(node.inputs[0].shape) // max(1, prod(output.shape)) if hasattr(node.attrs, "axes") else 1
     if terms > 1:
         yield "counts one term less than it has", lambda _, y: y * (terms / (terms - 1))
 
@@ -321,7 +321,7 @@ def _operand(i: int, operands: Sequence[Any], _: Any) -> Any:
     return operands[i]
 
 
-def _is_of_changed(like: Node, which: int, w: Wrong) -> bool:
+def _fits_changed_node(like: Node, which: int, w: Wrong) -> bool:
     """Whether the result is the reference's with something else for one of its nodes."""
     graph = w.meaning.results.graph
     changed = next(n for n in graph.nodes if (n.op, n.outputs[0].name) == (like.op, like.outputs[0].name))
@@ -341,7 +341,7 @@ def _is_multiple(factor: float, w: Wrong) -> bool:
     return w.meaning.judge(w.got / np.asarray(factor, w.got.dtype), w.judgement.arithmetic).passed
 
 
-def _is_of_exchanged(one: str, other: str, w: Wrong) -> bool:
+def _fits_exchange(one: str, other: str, w: Wrong) -> bool:
     arrays = w.call.arrays()
     call = w.call.with_arrays({**arrays, one: arrays[other], other: arrays[one]})
     return arrays[one].shape == arrays[other].shape and w.fits(w.meaning.results.graph, call)
